@@ -46,8 +46,7 @@ export function command<Schema extends StandardSchemaV1, Settings = unknown>(
 
 /** What a module is made of. */
 export interface ModuleOptions<Settings = unknown> {
-  // biome-ignore lint/suspicious/noExplicitAny: a list of topics with different payloads
-  topics?: readonly Topic<any>[];
+  topics?: readonly Topic[];
   /** Called in every tick within the module's share of the budget. */
   scheduled?(ctx: Context<Settings>): Promise<void>;
   commands?: readonly Command<Settings>[];

@@ -92,7 +92,7 @@ export interface Outbox {
    * Works due items of a topic here and now: claims min(limit, what the budget carries), spends before each item,
    * stops when refused and releases the rest. Never throws for an item.
    */
-  drainWithin(topic: Topic<never>, budget: Budget, options: DrainOptions): Promise<DrainReport>;
+  drainWithin(topic: Topic, budget: Budget, options: DrainOptions): Promise<DrainReport>;
   /** Puts a dead letter back as a new item, once however often it is asked. Null: no such dead letter (any more). */
   replay(deadLetterId: string): Promise<{ id: string } | null>;
 }
