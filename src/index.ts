@@ -3,9 +3,21 @@ export { type Budget, type Cost, DEFAULT_LIMITS, type Limits, UNBOUNDED } from "
 export { checkDestination, type DestinationAnswer, type DestinationProblem } from "./core/destination.ts";
 export { DueworkError, type Refusal } from "./core/errors.ts";
 export { type ExchangeBounds, type Exchanged, exchange } from "./core/exchange.ts";
+export { createWorker, type WorkerOptions } from "./create-worker.ts";
+export { type FanOutOptions, fanOut } from "./fan-out.ts";
+export { testContext, type TestContextOptions } from "./test-context.ts";
+export type { Ports } from "./core/ports.ts";
 export { dead, done, nextAt, type Outcome, retryAt, retryLater } from "./core/outcomes.ts";
 export { errorText, safeText } from "./core/text.ts";
 export type { Context, ItemContext } from "./outbox/context.ts";
 export { type Command, type CommandAnswer, command, defineModule, type Module } from "./outbox/module.ts";
 export type { DrainReport, Enqueued, EnqueueNowAnswer, EnqueueStatements, NewItem, Outbox } from "./outbox/outbox.ts";
-export { type Item, type Path, type Settlement, TOPIC_DEFAULTS, type Topic, type TopicOptions, topic } from "./outbox/topic.ts";
+export {
+  type Item,
+  type Path,
+  type Settlement,
+  TOPIC_DEFAULTS,
+  type Topic,
+  type TopicOptions,
+  topic,
+} from "./outbox/topic.ts";

@@ -52,9 +52,7 @@ const isInstant = (value: unknown): value is number => Number.isSafeInteger(valu
  * What a handler really answered, held to the union. Anything else (a NaN instant, an unknown kind, a rounding error
  * in ms) is a sentence for the log; the caller counts it as a failed attempt.
  */
-export function readOutcome(
-  answer: unknown,
-): { ok: true; outcome: Outcome } | { ok: false; problem: string } {
+export function readOutcome(answer: unknown): { ok: true; outcome: Outcome } | { ok: false; problem: string } {
   if (answer === undefined || answer === null) return { ok: true, outcome: { kind: "done" } };
   if (typeof answer !== "object") return { ok: false, problem: `the handler answered a ${typeof answer}` };
   const outcome = answer as { kind?: unknown; at?: unknown; notBefore?: unknown; reason?: unknown };

@@ -95,7 +95,9 @@ export function classifyDbError(error: unknown): "retry" | "later" | "broken" {
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof Error && error.name === "TimedOut") return "later";
   if (/overloaded|queued for too long|daily .*limit/i.test(text)) return "later";
-  if (/constraint|syntax|no such|too many|SQLITE_(ERROR|CONSTRAINT|MISMATCH|RANGE|AUTH|TOOBIG)|D1_TYPE_ERROR/i.test(text)) {
+  if (
+    /constraint|syntax|no such|too many|SQLITE_(ERROR|CONSTRAINT|MISMATCH|RANGE|AUTH|TOOBIG)|D1_TYPE_ERROR/i.test(text)
+  ) {
     return "broken";
   }
   return "retry";

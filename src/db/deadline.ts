@@ -8,7 +8,7 @@ export class TimedOut extends Error {
  * was asked may still happen after the answer was given up.
  */
 export async function withDeadline<T>(work: Promise<T>, ms: number, what: string): Promise<T> {
-  let timer: ReturnType<typeof setTimeout> | undefined;
+  let timer: ReturnType<typeof setTimeout> | null = null;
   const late = new Promise<never>((_, reject) => {
     timer = setTimeout(() => reject(new TimedOut(`${what} did not answer within ${ms} ms`)), ms);
   });

@@ -23,9 +23,7 @@ export interface Command<Settings = unknown> {
 }
 
 /** A command's answer: its result, or a refusal whose code the surfaces pass on. */
-export type CommandAnswer =
-  | { ok: true; result: unknown }
-  | { ok: false; code: string; field: string; message: string };
+export type CommandAnswer = { ok: true; result: unknown } | { ok: false; code: string; field: string; message: string };
 
 /** What {@link command} takes: the same, with the arguments typed by their schema. */
 export interface CommandOptions<Schema extends StandardSchemaV1, Settings> {

@@ -77,7 +77,11 @@ export interface Outbox {
    * @throws DueworkError `payload_refused` (the field named), `unknown_topic`. In the batch, `key_taken` and
    * `backlog_full` are D1 constraint errors that undo all of it.
    */
-  enqueue<Payload>(topic: Topic<Payload>, items: readonly NewItem<Payload>[], options?: EnqueueOptions): EnqueueStatements;
+  enqueue<Payload>(
+    topic: Topic<Payload>,
+    items: readonly NewItem<Payload>[],
+    options?: EnqueueOptions,
+  ): EnqueueStatements;
   /**
    * Runs `batch` (the caller's own statements) and the items in one transaction, then sends what is due: an item
    * starts in well under a second. If the send fails, or the process dies before it, the tick makes good.

@@ -1,5 +1,5 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
-import type { Backoff } from "../core/backoff.ts";
+import { type Backoff, checkBackoff } from "../core/backoff.ts";
 import type { Cost } from "../core/budget.ts";
 import { DueworkError } from "../core/errors.ts";
 import { isTopicName } from "../core/names.ts";
@@ -118,9 +118,7 @@ export const START_WINDOW_MS = 30 * SECOND;
 export interface Topic<Input = unknown> {
   /** `<module>.<topic>` */
   readonly name: string;
-  readonly options: Required<
-    Omit<TopicOptions, "onSettle" | "concurrency" | "maxAgeMs" | "maxBacklog">
-  > & {
+  readonly options: Required<Omit<TopicOptions, "onSettle" | "concurrency" | "maxAgeMs" | "maxBacklog">> & {
     onSettle: TopicOptions["onSettle"] | null;
     concurrency: number | null;
     maxAgeMs: number | null;
@@ -176,7 +174,12 @@ function checkTopic(name: string, options: Topic["options"]): void {
   whole("maxBacklog", 1, 1_000_000);
   whole("keyWindowMs", 0, 400 * DAY);
   whole("settleEvery", 1, 1_000);
+  const backoff = checkBackoff(options.backoff);
+  if (!backoff.ok) fail(backoff.field, backoff.message);
   if (options.deadlineMs + SETTLE_MARGIN_MS > options.leaseMs) {
-    fail("deadlineMs", `the handler's deadline and ${SETTLE_MARGIN_MS} ms to settle must fit in the lease of ${options.leaseMs} ms`);
+    fail(
+      "deadlineMs",
+      `the handler's deadline and ${SETTLE_MARGIN_MS} ms to settle must fit in the lease of ${options.leaseMs} ms`,
+    );
   }
 }

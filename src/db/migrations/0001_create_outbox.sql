@@ -32,6 +32,7 @@ CREATE TABLE item_keys (
   held_until INTEGER,
   PRIMARY KEY (topic, k)
 ) STRICT, WITHOUT ROWID;
+CREATE INDEX item_keys_held ON item_keys (held_until) WHERE held_until IS NOT NULL;
 
 -- backlog_bounds: never holds a row. An insert into it is how a statement in the caller's own batch refuses the whole
 -- batch when the topic's backlog is full. Written by src/outbox/items.ts only.
@@ -47,12 +48,13 @@ CREATE TABLE dead_letters (
   topic TEXT NOT NULL,
   k TEXT,
   payload TEXT NOT NULL,
-  reason TEXT NOT NULL CHECK (reason <> ''),
+  reason TEXT NOT NULL,
   error TEXT NOT NULL,
   attempts INTEGER NOT NULL,
   deliveries INTEGER NOT NULL,
   born_at INTEGER NOT NULL,
-  died_at INTEGER NOT NULL
+  died_at INTEGER NOT NULL,
+  CONSTRAINT dead_letter_has_a_reason CHECK (reason <> '')
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX dead_letters_by_topic ON dead_letters (topic, died_at, id);
 

@@ -1,0 +1,29 @@
+import type { Context } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
+
+/** HTTP status of each stable code; a code that is not here is a refusal of the caller's input. */
+const STATUS: Record<string, ContentfulStatusCode> = {
+  unauthorized: 401,
+  not_granted: 403,
+  not_found: 404,
+  unknown_command: 404,
+  unknown_topic: 404,
+  no_dead_letter: 404,
+  version_conflict: 409,
+  key_taken: 409,
+  backlog_full: 409,
+  body_too_large: 413,
+  unsupported_media_type: 415,
+  broken: 500,
+  misconfigured: 503,
+  unavailable: 503,
+};
+
+/** An RFC 9457 answer. `field` names what was wrong where there is a field. */
+export function problem(c: Context, code: string, detail: string, extra: Record<string, unknown> = {}): Response {
+  const status = STATUS[code] ?? 400;
+  return c.json({ type: "about:blank", title: code.replaceAll("_", " "), status, code, detail, ...extra }, status, {
+    "content-type": "application/problem+json",
+    ...(status === 401 && { "www-authenticate": "Bearer" }),
+  });
+}

@@ -1,0 +1,88 @@
+import * as v from "valibot";
+import { splitTopicName } from "../core/names.ts";
+import { isoInstant } from "../core/time.ts";
+import { leaseOf, type Runtime } from "../outbox/runtime.ts";
+import { listTicks, notReached, parseTick, type TickRow } from "../tick/record.ts";
+
+/** Rows that a count reads at most: beyond it the answer says so. */
+const COUNT_CAP = 10_000;
+
+interface TopicRow {
+  topic: string;
+  path: "queue" | "drain";
+  paused: 0 | 1;
+  version: number;
+  ready: number;
+  leased: number;
+  dead: number;
+  oldest: number | null;
+}
+
+const capped = (count: number) => ({ value: Math.min(count, COUNT_CAP), capped: count > COUNT_CAP });
+
+/** Every topic of the code: its path and its backlog. */
+export async function readTopics(db: D1Database, runtime: Runtime) {
+  const names = [...runtime.topics.values()].map((topic) => [topic.name, leaseOf(runtime, topic).defaultPath]);
+  const count = (from: string) => `(SELECT count(*) FROM (SELECT 1 FROM ${from} LIMIT ${COUNT_CAP + 1}))`;
+  const { results } = await db
+    .prepare(
+      `SELECT j.value->>0 AS topic, coalesce(t.path, j.value->>1) AS path, coalesce(t.paused, 0) AS paused,
+         coalesce(t.version, 0) AS version,
+         ${count("items WHERE topic = j.value->>0 AND lane = 0")} AS ready,
+         ${count("items WHERE topic = j.value->>0 AND lane > 0")} AS leased,
+         ${count("dead_letters WHERE topic = j.value->>0")} AS dead,
+         (SELECT at FROM items WHERE topic = j.value->>0 AND lane = 0 ORDER BY at LIMIT 1) AS oldest
+       FROM json_each(?1) j LEFT JOIN topics t ON t.topic = j.value->>0`,
+    )
+    .bind(JSON.stringify(names))
+    .all<TopicRow>();
+  return results.map((row) => ({
+    ...splitTopicName(row.topic),
+    path: row.path,
+    pathVersion: row.version,
+    paused: row.paused === 1,
+    ready: capped(row.ready),
+    leased: capped(row.leased),
+    dead: capped(row.dead),
+    oldestDueAt: row.oldest === null ? null : isoInstant(row.oldest),
+  }));
+}
+
+export const pageSchema = v.strictObject({
+  limit: v.optional(
+    v.pipe(v.string(), v.regex(/^\d{1,3}$/), v.transform(Number), v.minValue(1), v.maxValue(200)),
+    "50",
+  ),
+  cursor: v.optional(v.pipe(v.string(), v.regex(/^\d{1,15}$/, "not a cursor of this list"), v.transform(Number))),
+});
+
+/** A page of tick records, newest first. */
+export async function readTicks(db: D1Database, now: number, page: v.InferOutput<typeof pageSchema>) {
+  const { results } = await listTicks(db, page.cursor ?? null, page.limit + 1).all();
+  const rows = results.map(parseTick).filter((row) => row !== null);
+  const shown = rows.slice(0, page.limit);
+  return {
+    items: shown.map((row) => tickView(row, now)),
+    nextCursor: results.length > page.limit ? String(shown.at(-1)?.id) : null,
+  };
+}
+
+function tickView(row: TickRow, now: number) {
+  const { modules, claimed, sent, drained, failed, queries, subrequests, calls, rowsRead, rowsWritten } = row.report;
+  const state = row.ended_at !== null ? "closed" : row.wall_until > now ? "running" : "died";
+  return {
+    at: isoInstant(row.at),
+    startedAt: isoInstant(row.started_at),
+    ms: row.ended_at === null ? null : row.ended_at - row.started_at,
+    state,
+    ...(state === "died" && { diedIn: row.running, notReached: notReached(row) }),
+    ...{ claimed, sent, drained, failed, queries, subrequests, calls, rowsRead, rowsWritten },
+    modules,
+  };
+}
+
+/** How the runtime is doing, for `/healthz`: the newest tick's age decides. */
+export async function readLastTick(db: D1Database): Promise<number | null> {
+  const row = await db.prepare("SELECT started_at FROM ticks ORDER BY id DESC LIMIT 1").first<{ started_at: number }>();
+  return row?.started_at ?? null;
+}

@@ -1,0 +1,55 @@
+import { DEFAULT_LIMITS, type Limits, parseLimits } from "../core/budget.ts";
+import { checkFloors } from "../core/split.ts";
+import { parseTokens, type Token } from "../commands/actor.ts";
+import type { Bindings, Problem } from "../outbox/configure.ts";
+import type { Module } from "../outbox/module.ts";
+import { RUNTIME_RESERVE } from "../tick/tick.ts";
+
+/** Settings named `DUEWORK_…`: any other of that prefix is a mistake, and is refused. */
+const OWN = new Set(["DUEWORK_TOKENS"]);
+
+/** What the Worker's environment says. */
+export interface Settings {
+  limits: Limits;
+  /** Null: missing or malformed, and nobody gets in. */
+  tokens: readonly Token[] | null;
+}
+
+/**
+ * Reads the runtime's own settings. A problem keeps the Worker from starting work and is named in `/healthz`; missing
+ * tokens do not, since items need no HTTP.
+ *
+ * @param given limits that the code fixes, before any setting
+ */
+export function readSettings(
+  env: Bindings,
+  modules: readonly Module[],
+  given?: Limits,
+): { settings: Settings; problems: Problem[] } {
+  const problems: Problem[] = [];
+  for (const name of Object.keys(env)) {
+    if (name.startsWith("DUEWORK_") && !OWN.has(name)) {
+      problems.push({ code: "unknown_setting", setting: name, detail: `there is no setting ${name}` });
+    }
+  }
+  const limits = given ?? readLimits(env.SCHEDULED_LIMITS, problems);
+  const floors = checkFloors(limits, modules, RUNTIME_RESERVE);
+  if (!floors.ok) problems.push({ code: floors.code, setting: floors.field, detail: floors.message });
+  return { settings: { limits, tokens: readTokens(env.DUEWORK_TOKENS, problems) }, problems };
+}
+
+function readLimits(value: unknown, problems: Problem[]): Limits {
+  if (value === "") return DEFAULT_LIMITS;
+  const limits = parseLimits(value);
+  if (limits.ok) return limits.limits;
+  problems.push({ code: limits.code, setting: "SCHEDULED_LIMITS", detail: limits.message });
+  return DEFAULT_LIMITS;
+}
+
+function readTokens(value: unknown, problems: Problem[]): readonly Token[] | null {
+  if (value === undefined || value === "") return null;
+  const parsed = parseTokens(typeof value === "string" ? value : JSON.stringify(value));
+  if (parsed.ok) return parsed.tokens;
+  problems.push({ code: "bad_tokens", setting: "DUEWORK_TOKENS", detail: parsed.problem });
+  return null;
+}

@@ -1,0 +1,166 @@
+import { mkdir, writeFile } from "node:fs/promises";
+import { createServer } from "node:net";
+import path from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
+import { type Group, startGroup } from "./process.ts";
+
+/** This package's own folder. */
+export const ROOT = path.resolve(import.meta.dirname, "../..");
+
+export interface LocalOptions {
+  /** Where the database lives; made when it is not there. */
+  dir: string;
+  port: number;
+  /** More flags for `wrangler dev`. */
+  flags?: readonly string[];
+  /** The Worker's folder, the one with `wrangler.jsonc`. Default: this repository. */
+  root?: string;
+  /** Gets what wrangler prints, beside the log file. */
+  echo?: (chunk: Buffer) => void;
+  /** Ends a start that is under way. */
+  signal?: AbortSignal;
+}
+
+/** A Worker that runs on this machine, with a database and queues of its own. */
+export interface Local {
+  readonly url: string;
+  readonly port: number;
+  readonly dir: string;
+  readonly logFile: string;
+  /** Settles when the runtime has ended, asked or not, with one sentence that says how. */
+  readonly ended: Promise<string>;
+  /** Ends it. May be called again. */
+  stop(): Promise<void>;
+  /** Ends it as a crash would. The database stays; what was in a queue is lost. */
+  kill9(): Promise<void>;
+}
+
+/** A runtime that did not start: one sentence why. */
+export class StartError extends Error {
+  override readonly name = "StartError";
+  /** The last that wrangler printed. */
+  readonly output: string;
+
+  constructor(message: string, output = "") {
+    super(message);
+    this.output = output;
+  }
+}
+
+/** Longest wait until `/healthz` answers, ms: a cold start on a busy machine has taken 24 s. */
+const READY_MS = 120_000;
+/** Between two looks at `/healthz`, ms. */
+const LOOK_MS = 200;
+/** For one look, ms. */
+const LOOK_DEADLINE_MS = 5_000;
+
+/**
+ * Applies the migrations and starts `wrangler dev` without asking anything; answers once `/healthz` says it is ready.
+ * @throws StartError when it ends early, is misconfigured, or is not ready in time
+ */
+export async function startLocal(options: LocalOptions): Promise<Local> {
+  const { port, root = ROOT, flags = [], signal } = options;
+  const dir = path.resolve(options.dir);
+  await mkdir(dir, { recursive: true });
+  const logFile = path.join(dir, "wrangler.log");
+  await writeFile(logFile, "");
+  const run = (args: readonly string[]) =>
+    startGroup(process.execPath, [WRANGLER, ...args], { cwd: root, env: environment(dir), logFile, echo: options.echo });
+
+  const migrations = run(["d1", "migrations", "apply", "DB", "--local", "--persist-to", dir]);
+  const how = await unlessAborted(migrations, signal);
+  if (how !== "ended with code 0") throw new StartError(`applying the migrations ${how}`, migrations.tail());
+
+  const group = run([
+    ...["dev", "--persist-to", dir, "--port", String(port)],
+    ...absent(flags, "--ip", "127.0.0.1"),
+    ...absent(flags, "--inspector-port", "0"),
+    "--show-interactive-dev-session=false",
+    ...flags,
+  ]);
+  const url = `http://127.0.0.1:${port}`;
+  try {
+    await ready(url, group, signal);
+  } catch (error) {
+    await group.stop();
+    throw error;
+  }
+  return { url, port, dir, logFile, ended: group.ended, stop: () => group.stop(), kill9: () => group.kill() };
+}
+
+const WRANGLER = path.join(ROOT, "node_modules/wrangler/bin/wrangler.js");
+
+/** No questions, no telemetry, no tracing store, no traffic of its own; runtimes side by side do not know each other. */
+function environment(dir: string): NodeJS.ProcessEnv {
+  return {
+    ...process.env,
+    CI: "1",
+    WRANGLER_SEND_METRICS: "false",
+    WRANGLER_REGISTRY_PATH: path.join(dir, "registry"),
+    X_LOCAL_OBSERVABILITY: "false",
+    CLOUDFLARE_CF_FETCH_ENABLED: "false",
+  };
+}
+
+function absent(flags: readonly string[], flag: string, value: string): string[] {
+  return flags.some((given) => given === flag || given.startsWith(`${flag}=`)) ? [] : [flag, value];
+}
+
+async function unlessAborted(group: Group, signal: AbortSignal | undefined): Promise<string> {
+  const stop = () => void group.stop();
+  signal?.addEventListener("abort", stop, { once: true });
+  if (signal?.aborted) stop();
+  const how = await group.ended;
+  signal?.removeEventListener("abort", stop);
+  signal?.throwIfAborted();
+  return how;
+}
+
+async function ready(url: string, group: Group, signal: AbortSignal | undefined): Promise<void> {
+  let ended: string | null = null;
+  group.ended.then((how) => {
+    ended = how;
+  });
+  const until = Date.now() + READY_MS;
+  while (Date.now() < until) {
+    signal?.throwIfAborted();
+    if (ended !== null) throw new StartError(`wrangler dev ${ended}`, group.tail());
+    const health = await look(url);
+    if (health === "ready") return;
+    if (health !== null) throw new StartError(`the Worker is misconfigured: ${health}`);
+    await sleep(LOOK_MS);
+  }
+  throw new StartError(`${url}/healthz was not ready within ${READY_MS / 1_000} s`, group.tail());
+}
+
+/** `ready`, what is misconfigured, or null: no answer yet. */
+async function look(url: string): Promise<string | null> {
+  try {
+    const answer = await fetch(`${url}/healthz`, { signal: AbortSignal.timeout(LOOK_DEADLINE_MS) });
+    if (answer.ok) return "ready";
+    if (answer.status !== 503) return null;
+    const body = (await answer.json()) as { status?: unknown; problems?: { setting?: string; detail?: string }[] };
+    if (body.status !== "misconfigured") return null;
+    return (body.problems ?? []).map(({ setting, detail }) => `${setting}: ${detail}`).join("; ") || "no reason given";
+  } catch {
+    return null;
+  }
+}
+
+/** A port of 127.0.0.1 that nothing listens on now; `wanted` itself when it is free. */
+export async function freePort(wanted = 0): Promise<number> {
+  if (wanted === 0) return (await listenOnce(0)) ?? 0;
+  return (await listenOnce(wanted)) ?? (await listenOnce(0)) ?? 0;
+}
+
+/** The port, after it was bound and let go; null: it is taken. */
+export function listenOnce(port: number): Promise<number | null> {
+  return new Promise((resolve) => {
+    const server = createServer();
+    server.once("error", () => resolve(null));
+    server.listen({ port, host: "127.0.0.1", exclusive: true }, () => {
+      const address = server.address();
+      server.close(() => resolve(typeof address === "object" && address !== null ? address.port : null));
+    });
+  });
+}

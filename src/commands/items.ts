@@ -1,0 +1,115 @@
+import * as v from "valibot";
+import { type Refusal, refuse } from "../core/errors.ts";
+import { discardDeadLetter, replayDeadLetter } from "../outbox/dead-letters.ts";
+import { enqueueNow } from "../outbox/enqueue.ts";
+import type { CommandAnswer, Effect } from "../outbox/module.ts";
+import { changeTopic, type TopicChange } from "../outbox/paths.ts";
+import type { Invocation, Runtime } from "../outbox/runtime.ts";
+import type { Topic } from "../outbox/topic.ts";
+import type { Actor } from "./actor.ts";
+import type { Registered } from "./registry.ts";
+
+/** The commands about topics, items and dead letters. */
+
+const name = v.pipe(v.string(), v.nonEmpty());
+const topicArgs = { module: name, topic: name };
+const version = v.optional(v.pipe(v.number(), v.safeInteger(), v.minValue(0)));
+const instant = v.pipe(
+  v.string(),
+  v.isoTimestamp("an instant is ISO 8601, like 2026-01-31T09:00:00.000Z"),
+  v.transform((text) => Date.parse(text)),
+);
+
+function define<Schema extends v.GenericSchema>(
+  head: { name: string; effect: Effect; grant: string; help: string },
+  args: Schema,
+  run: (args: v.InferOutput<Schema>, invocation: Invocation, actor: Actor) => Promise<CommandAnswer>,
+): Registered {
+  return { ...head, args, run };
+}
+
+function topicOf(runtime: Runtime, args: { module: string; topic: string }): Topic | Refusal<"unknown_topic"> {
+  const topic = runtime.topics.get(`${args.module}.${args.topic}`);
+  return topic ?? refuse("unknown_topic", "topic", `there is no topic ${args.module}.${args.topic}`);
+}
+
+async function change(
+  args: { module: string; topic: string; expectedVersion?: number | undefined },
+  to: TopicChange,
+  invocation: Invocation,
+  actor: Actor,
+): Promise<CommandAnswer> {
+  const topic = topicOf(invocation.runtime, args);
+  if ("ok" in topic) return topic;
+  const answer = await changeTopic(invocation, topic, to, actor.id, args.expectedVersion);
+  if (!answer.ok) return answer;
+  const { path, paused, version: pathVersion, changed } = answer;
+  return { ok: true, result: { module: args.module, topic: args.topic, path, paused, pathVersion, changed } };
+}
+
+export const itemCommands: readonly Registered[] = [
+  define(
+    {
+      name: "topic.path",
+      effect: "write",
+      grant: "topic:write",
+      help: "Flip a topic between the queue and the drain.",
+    },
+    v.strictObject({ ...topicArgs, path: v.picklist(["queue", "drain"]), expectedVersion: version }),
+    (args, invocation, actor) => change(args, { path: args.path }, invocation, actor),
+  ),
+  define(
+    { name: "topic.pause", effect: "write", grant: "topic:write", help: "Stop claiming a topic's items." },
+    v.strictObject({ ...topicArgs, expectedVersion: version }),
+    (args, invocation, actor) => change(args, { paused: true }, invocation, actor),
+  ),
+  define(
+    { name: "topic.resume", effect: "write", grant: "topic:write", help: "Claim a topic's items again." },
+    v.strictObject({ ...topicArgs, expectedVersion: version }),
+    (args, invocation, actor) => change(args, { paused: false }, invocation, actor),
+  ),
+  define(
+    { name: "item.enqueue", effect: "write", grant: "item:write", help: "Put items on a topic." },
+    v.strictObject({
+      ...topicArgs,
+      items: v.pipe(
+        v.array(v.strictObject({ key: v.optional(v.string()), payload: v.unknown(), dueAt: v.optional(instant) })),
+        v.minLength(1),
+        v.maxLength(1_000),
+      ),
+      onKey: v.optional(v.picklist(["keep", "replace", "refuse"]), "keep"),
+    }),
+    async (args, invocation) => {
+      const topic = topicOf(invocation.runtime, args);
+      if ("ok" in topic) return topic;
+      const items = args.items.map(({ key, payload, dueAt }) => ({
+        payload,
+        ...(key !== undefined && { key }),
+        ...(dueAt !== undefined && { dueAt }),
+      }));
+      const answer = await enqueueNow(invocation, topic, items, { onKey: args.onKey });
+      return answer.ok ? { ok: true, result: { items: answer.items, sent: answer.sent } } : answer;
+    },
+  ),
+  define(
+    {
+      name: "dead-letter.replay",
+      effect: "write",
+      grant: "item:write",
+      help: "Put a dead letter back as a new item, once.",
+    },
+    v.strictObject({ id: name }),
+    async ({ id }, invocation) => {
+      const answer = await replayDeadLetter(invocation, id);
+      return answer.ok ? { ok: true, result: { id: answer.id } } : answer;
+    },
+  ),
+  define(
+    { name: "dead-letter.discard", effect: "write", grant: "item:write", help: "Throw a dead letter away." },
+    v.strictObject({ id: name }),
+    async ({ id }, invocation) =>
+      (await discardDeadLetter(invocation, id))
+        ? { ok: true, result: { id } }
+        : refuse("no_dead_letter", "id", `there is no dead letter ${id}`),
+  ),
+];

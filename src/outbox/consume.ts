@@ -1,0 +1,190 @@
+import { splitTopicName } from "../core/names.ts";
+import { errorText } from "../core/text.ts";
+import { begin, type Fence, type LoadedRow, loadLeased } from "./items.ts";
+import { type ItemMessage, type PumpMessage, parseMessage } from "./message.ts";
+import { stepPump } from "./pump.ts";
+import { type Delivery, deliver, exhausted } from "./run.ts";
+import { contextFor, type Invocation } from "./runtime.ts";
+import { type Release, settle } from "./settle.ts";
+import { runningLeaseMs, SETTLE_MARGIN_MS, SHARED_CONCURRENCY, type Topic } from "./topic.ts";
+
+/** What the consumer tells the queue of one message. Every message gets one, explicitly. */
+export type Verdict = { kind: "ack" } | { kind: "retry"; delaySeconds: number };
+
+/** One message as the consumer gets it. */
+export interface Incoming {
+  readonly body: unknown;
+  settle(verdict: Verdict): void;
+}
+
+/** Wait before a message is tried again when D1 could not be reached before its begin, s: this and up to as much again. */
+const RETRY_SECONDS = 10;
+
+interface Parsed {
+  incoming: Incoming;
+  message: ItemMessage;
+  topic: Topic;
+}
+
+/**
+ * Consumes one batch: begins its messages in one statement, runs their items concurrently, settles them in one batch.
+ * A message that has lapsed before is taken after all others and with nothing beside it. Answers a verdict for every
+ * message; a message whose work cannot be settled is acked all the same, since the lease decides then.
+ */
+export async function consume(invocation: Invocation, batch: readonly Incoming[]): Promise<void> {
+  const together: Parsed[] = [];
+  const alone: Parsed[] = [];
+  const pumps: { incoming: Incoming; message: PumpMessage; topic: Topic }[] = [];
+  for (const incoming of batch) {
+    const parsed = read(invocation, incoming);
+    if (parsed === null) incoming.settle({ kind: "ack" });
+    else if ("pump" in parsed.message) pumps.push({ ...parsed, message: parsed.message });
+    else (parsed.message.alone === 1 ? alone : together).push({ ...parsed, message: parsed.message });
+  }
+  if (together.length > 0) await consumeTogether(invocation, together);
+  for (const { incoming, message, topic } of pumps) {
+    await stepPump(invocation, topic, message.pump).catch((error) => {
+      invocation.runtime.ports.log({ event: "pump_ended", level: "warn", topic: topic.name, why: errorText(error) });
+    });
+    incoming.settle({ kind: "ack" });
+  }
+  for (const one of alone) await consumeTogether(invocation, [one]);
+}
+
+function read({ runtime }: Invocation, incoming: Incoming) {
+  const parsed = parseMessage(incoming.body);
+  if (!parsed.ok) {
+    runtime.ports.log({ event: "message_refused", level: "error", problem: parsed.problem });
+    return null;
+  }
+  const topic = runtime.topics.get(parsed.message.topic);
+  if (topic === undefined) {
+    runtime.ports.log({ event: "message_refused", level: "error", problem: `unknown topic ${parsed.message.topic}` });
+    return null;
+  }
+  return { incoming, message: parsed.message, topic };
+}
+
+async function consumeTogether(invocation: Invocation, messages: readonly Parsed[]): Promise<void> {
+  const { ports } = invocation.runtime;
+  const begunAt = ports.clock();
+  let rows: Row[];
+  try {
+    rows = await beginAll(invocation, messages);
+  } catch (error) {
+    ports.log({ event: "begin_failed", level: "warn", count: messages.length, error: errorText(error) });
+    for (const { incoming } of messages) {
+      incoming.settle({ kind: "retry", delaySeconds: RETRY_SECONDS + Math.floor(ports.random() * RETRY_SECONDS) });
+    }
+    return;
+  }
+  try {
+    const { deliveries, releases } = await runAll(invocation, rows, begunAt);
+    await settle(invocation, deliveries, releases);
+  } catch (error) {
+    ports.log({ event: "settle_failed", level: "error", count: rows.length, error: errorText(error) });
+  }
+  for (const { incoming } of messages) incoming.settle({ kind: "ack" });
+}
+
+interface Row {
+  row: LoadedRow;
+  topic: Topic;
+}
+
+/**
+ * Moves each message's lead, and reads the other rows of the messages whose lead was there. A message whose lead has
+ * moved is a duplicate or stale: nothing of it is touched.
+ */
+async function beginAll(invocation: Invocation, messages: readonly Parsed[]): Promise<Row[]> {
+  const { db, now, runtime } = invocation;
+  const leads = new Map<string, Parsed>();
+  const rest: Fence[] = [];
+  for (const one of messages) {
+    const [lead, ...others] = one.message.items.map((item) => fence(one.message.topic, item));
+    if (lead === undefined) continue;
+    leads.set(`${lead.topic} ${lead.seq} ${lead.turn}`, one);
+    rest.push(...others);
+  }
+  const statements = [
+    begin(
+      db,
+      [...leads.values()].map(({ message, topic }) => [
+        fence(message.topic, message.items[0] as ItemMessage["items"][number]),
+        runningLeaseMs(topic),
+      ]),
+      now,
+    ),
+    ...(rest.length > 0 ? [loadLeased(db, rest)] : []),
+  ];
+  const [begun, others] = await db.batch<LoadedRow>(statements);
+  const rows: Row[] = [];
+  const followers = new Set<string>();
+  for (const row of begun?.results ?? []) {
+    const lead = leads.get(`${row.topic} ${row.seq} ${row.turn - 1}`);
+    if (lead === undefined) continue;
+    rows.push({ row, topic: lead.topic });
+    for (const [, seq, turn] of lead.message.items.slice(1)) followers.add(`${row.topic} ${seq} ${turn}`);
+  }
+  for (const row of others?.results ?? []) {
+    const topic = runtime.topics.get(row.topic);
+    if (topic !== undefined && followers.has(`${row.topic} ${row.seq} ${row.turn}`)) rows.push({ row, topic });
+  }
+  const stale = messages.length - (begun?.results.length ?? 0);
+  if (stale > 0) runtime.ports.log({ event: "message_stale", level: "info", count: stale });
+  return rows;
+}
+
+const fence = (topic: string, [at, seq, turn]: ItemMessage["items"][number]): Fence => ({
+  topic,
+  lane: 1,
+  at,
+  seq,
+  turn,
+});
+
+/**
+ * Runs the handlers, six at a time over the whole batch, or as many as a topic says for its own. What has not started
+ * when its lease runs short is given back, uncounted.
+ */
+async function runAll(
+  invocation: Invocation,
+  rows: readonly Row[],
+  begunAt: number,
+): Promise<{ deliveries: Delivery[]; releases: Release[] }> {
+  const { clock } = invocation.runtime.ports;
+  const deliveries: Delivery[] = [];
+  const releases: Release[] = [];
+  const contexts = new Map<string, ReturnType<typeof contextFor>>();
+  const runOne = async ({ row, topic }: Row) => {
+    const { deadlineMs, maxDeliveries } = topic.options;
+    const now = clock();
+    // A lead holds its running lease from the begin on; the others of a chunk still hold the lease they were sent with.
+    const leaseEnd = row.lane === 2 ? begunAt + runningLeaseMs(topic) : row.at;
+    if (leaseEnd - now < deadlineMs + SETTLE_MARGIN_MS) {
+      releases.push({ topic, row });
+      return;
+    }
+    if (row.deliveries > maxDeliveries) {
+      deliveries.push(exhausted(topic, row));
+      return;
+    }
+    const { module } = splitTopicName(topic.name);
+    const context = contexts.get(module) ?? contextFor(invocation, module);
+    contexts.set(module, context);
+    deliveries.push(await deliver(invocation, context, topic, row, deadlineMs));
+  };
+  const pools = Map.groupBy(rows, ({ topic }) => (topic.options.concurrency === null ? null : topic));
+  await Promise.all(
+    [...pools].map(([owner, members]) => pooled(members, owner?.options.concurrency ?? SHARED_CONCURRENCY, runOne)),
+  );
+  return { deliveries, releases };
+}
+
+async function pooled<T>(all: readonly T[], width: number, work: (one: T) => Promise<void>): Promise<void> {
+  let next = 0;
+  const worker = async () => {
+    for (let one = all[next++]; one !== undefined; one = all[next++]) await work(one);
+  };
+  await Promise.all(Array.from({ length: Math.min(width, all.length) }, worker));
+}

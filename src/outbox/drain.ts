@@ -1,0 +1,129 @@
+import type { Budget } from "../core/budget.ts";
+import { splitTopicName } from "../core/names.ts";
+import { errorText } from "../core/text.ts";
+import { SECOND } from "../core/time.ts";
+import { begin, claim, type LoadedRow } from "./items.ts";
+import type { DrainOptions, DrainReport } from "./outbox.ts";
+import { type Delivery, deliver, exhausted } from "./run.ts";
+import { contextFor, type Invocation, leaseOf } from "./runtime.ts";
+import { fenceOf, type Release, settle } from "./settle.ts";
+import { runningLeaseMs, SETTLE_MARGIN_MS, type Path, type Topic } from "./topic.ts";
+
+/** Statements of a pass itself, charged before it claims: the claim, and giving back what was not worked. */
+const PASS_COST = { queries: 2 };
+/** An item is not begun with less wall time than this left (or its own deadline, when that is shorter), ms. */
+const LEAST_ITEM_MS = SECOND;
+
+/**
+ * Works due items of a topic inside this invocation. Spends the cost before each item; when the budget refuses, gives
+ * the rest back at their old due time, in order, unleased, with nothing counted. Items are settled one by one unless
+ * the topic says otherwise. When a claim, a settle or a release cannot be written the pass ends: what is settled stays
+ * settled, the others keep their leases until they lapse.
+ *
+ * @param path whose items to take: `any` when the queue has refused them this once
+ */
+export async function drainWithin(
+  invocation: Invocation,
+  topic: Topic,
+  budget: Budget,
+  { limit, cost = topic.options.cost }: DrainOptions,
+  path: Path | "any" = "any",
+): Promise<DrainReport> {
+  const { runtime, now, db } = invocation;
+  const { clock } = runtime.ports;
+  const report: DrainReport = { processed: 0, released: 0, lost: 0, stopped: null, error: null };
+  if (budget.exhausted(clock())) return { ...report, stopped: "budget" };
+  const carries = budget.affords(cost);
+  const most = Math.min(limit, carries ?? limit);
+  if (most === 0) return { ...report, stopped: limit === 0 ? null : "budget" };
+  if (!budget.trySpend(PASS_COST)) return { ...report, stopped: "budget" };
+
+  const startedAt = clock();
+  try {
+    const lease = leaseOf(runtime, topic);
+    const rows = await db
+      .batch<LoadedRow>([claim(db, lease, { now, ahead: now, limit: most, path, load: true })])
+      .then(([result]) => result?.results ?? []);
+    if (most < limit && rows.length >= most) report.stopped = "budget";
+    await work(invocation, topic, budget, cost, ordered(rows), startedAt, report);
+  } catch (error) {
+    report.stopped = "failed";
+    report.error = errorText(error);
+    runtime.ports.log({ event: "drain_failed", level: "error", topic: topic.name, error: report.error });
+  }
+  return report;
+}
+
+/** Oldest first; rows that have lapsed last, the least delivered of them first, so that a poison row harms no other. */
+function ordered(rows: LoadedRow[]): LoadedRow[] {
+  return rows
+    .map((row) => ({ ...row, lane: 1 as const }))
+    .sort(
+      (a, b) =>
+        Number(a.lapses > 0) - Number(b.lapses > 0) ||
+        (a.lapses > 0 ? a.deliveries - b.deliveries : 0) ||
+        a.due_at - b.due_at ||
+        (a.seq < b.seq ? -1 : 1),
+    );
+}
+
+async function work(
+  invocation: Invocation,
+  topic: Topic,
+  budget: Budget,
+  cost: NonNullable<DrainOptions["cost"]>,
+  rows: readonly LoadedRow[],
+  startedAt: number,
+  report: DrainReport,
+): Promise<void> {
+  const { clock } = invocation.runtime.ports;
+  const { deadlineMs, leaseMs, maxDeliveries, settleEvery } = topic.options;
+  const context = contextFor(invocation, splitTopicName(topic.name).module, budget);
+  const least = Math.min(LEAST_ITEM_MS, deadlineMs);
+  let pending: Delivery[] = [];
+  const flush = async () => {
+    const settled = await settle(invocation, pending);
+    report.processed += pending.length - settled.lost;
+    report.lost += settled.lost;
+    pending = [];
+  };
+
+  for (const [index, row] of rows.entries()) {
+    const at = clock();
+    const leaseLeft = startedAt + leaseMs - at - SETTLE_MARGIN_MS;
+    const share = budget.deadline === null ? deadlineMs : Math.min(deadlineMs, budget.deadline - at);
+    const stopped = leaseLeft < deadlineMs ? "lease" : share < least || !budget.trySpend(cost) ? "budget" : null;
+    if (stopped !== null) {
+      const rest: Release[] = rows.slice(index).map((one) => ({ topic, row: one }));
+      const settled = await settle(invocation, pending, rest, { resend: false });
+      report.processed += pending.length;
+      report.released += rest.length;
+      report.lost += settled.lost;
+      report.stopped = stopped;
+      return;
+    }
+    const delivery = await deliverOne(invocation, context, topic, row, share, maxDeliveries);
+    if (delivery === null) report.lost += 1;
+    else pending.push(delivery);
+    if (pending.length >= settleEvery || row.lapses > 0) await flush();
+  }
+  if (pending.length > 0) await flush();
+}
+
+/** A row that has lapsed before begins on its own, so that only its own begins count against it. Null: lost. */
+async function deliverOne(
+  invocation: Invocation,
+  context: ReturnType<typeof contextFor>,
+  topic: Topic,
+  row: LoadedRow,
+  deadlineMs: number,
+  maxDeliveries: number,
+): Promise<Delivery | null> {
+  if (row.lapses === 0) return deliver(invocation, context, topic, row, deadlineMs);
+  if (row.deliveries >= maxDeliveries) return exhausted(topic, row);
+  const [begun] = await invocation.db.batch<LoadedRow>([
+    begin(invocation.db, [[fenceOf(row), runningLeaseMs(topic)]], invocation.now),
+  ]);
+  const running = begun?.results[0];
+  return running === undefined ? null : deliver(invocation, context, topic, running, deadlineMs);
+}

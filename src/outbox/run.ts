@@ -1,0 +1,129 @@
+import { dead, done, type Outcome, readOutcome, retryLater } from "../core/outcomes.ts";
+import { parseJson } from "../core/payload.ts";
+import { errorText } from "../core/text.ts";
+import { meterFetch } from "../db/network.ts";
+import type { Context, ItemContext } from "./context.ts";
+import type { LoadedRow } from "./items.ts";
+import type { Invocation } from "./runtime.ts";
+import { itemId } from "./seq.ts";
+import type { Item, Topic } from "./topic.ts";
+
+/** A delivery's outcome before the topic's bounds are held against it. */
+export interface Delivery {
+  row: LoadedRow;
+  topic: Topic;
+  item: Item;
+  outcome: Outcome;
+}
+
+/**
+ * Delivers one begun row to its handler and answers how it ended. Never throws, and never takes longer than
+ * `deadlineMs`: at the deadline the signal is aborted, the delivery is a failure, and whatever the handler still does
+ * changes nothing.
+ */
+export async function deliver(
+  invocation: Invocation,
+  context: Context,
+  topic: Topic,
+  row: LoadedRow,
+  deadlineMs: number,
+): Promise<Delivery> {
+  const now = invocation.runtime.ports.clock();
+  const stored = read(topic, row);
+  const item = itemOf(row, stored.payload);
+  const end = (outcome: Outcome): Delivery => ({ row, topic, item, outcome });
+  // A newer item has taken its key: the row goes without a word to the module.
+  if (row.superseded) return end(done());
+  if (stored.problem !== null) return end(dead("malformed", stored.problem));
+  const { maxAgeMs } = topic.options;
+  if (maxAgeMs !== null && now - row.born_at > maxAgeMs) {
+    return end(dead("too_old", `older than ${maxAgeMs} ms`));
+  }
+  return end(await handle(invocation, context, topic, item, now, deadlineMs));
+}
+
+/** The dead letter of a row that was begun too often without ever being settled: whatever it is, it kills its worker. */
+export function exhausted(topic: Topic, row: LoadedRow): Delivery {
+  const outcome = dead("deliveries_exhausted", "its deliveries were begun and none of them was settled");
+  return { row, topic, item: itemOf(row, row.payload), outcome };
+}
+
+function itemOf(row: LoadedRow, payload: unknown): Item {
+  return {
+    id: itemId(row.topic, row.seq),
+    topic: row.topic,
+    key: row.k,
+    payload,
+    attempts: row.attempts,
+    dueAt: row.due_at,
+    bornAt: row.born_at,
+  };
+}
+
+async function handle(
+  { runtime, meter }: Invocation,
+  context: Context,
+  topic: Topic,
+  item: Item,
+  now: number,
+  deadlineMs: number,
+): Promise<Outcome> {
+  const cut = new AbortController();
+  const late = Promise.withResolvers<typeof LATE>();
+  const timer = setTimeout(() => {
+    cut.abort(new Error("the handler's deadline passed"));
+    late.resolve(LATE);
+  }, deadlineMs);
+  const ctx: ItemContext = {
+    ...context,
+    fetch: meterFetch(runtime.ports.fetch, meter, cut.signal),
+    signal: cut.signal,
+    deadline: now + deadlineMs,
+  };
+  try {
+    const work = topic.options.handle(item, ctx);
+    const answer = await (isPromise(work) ? Promise.race([work, late.promise]) : work);
+    if (answer === LATE) return retryLater(`no answer within ${deadlineMs} ms`);
+    const read = readOutcome(answer);
+    return read.ok ? read.outcome : retryLater(read.problem);
+  } catch (error) {
+    return retryLater(errorText(error));
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+const LATE = Symbol("late");
+
+function isPromise(value: unknown): value is Promise<unknown> {
+  return typeof (value as { then?: unknown } | null | undefined)?.then === "function";
+}
+
+/** A stored payload held to its schema: it may be of an older version, or written by hand. */
+function read(topic: Topic, row: LoadedRow): { payload: unknown; problem: string | null } {
+  const json = parseJson(row.payload);
+  if (!json.ok) return { payload: row.payload, problem: json.problem };
+  const checked = validate(topic, json.value);
+  return checked.ok ? { payload: checked.value, problem: null } : { payload: json.value, problem: checked.problem };
+}
+
+/** Holds a value to a topic's schema. The problem names the field. A schema that answers later is a problem too. */
+export function validate(
+  topic: Topic,
+  value: unknown,
+): { ok: true; value: unknown } | { ok: false; path: string; problem: string } {
+  try {
+    const result = topic.options.schema["~standard"].validate(value);
+    if (isPromise(result)) {
+      result.then(undefined, () => {});
+      return { ok: false, path: "", problem: "the topic's schema is asynchronous" };
+    }
+    const answer = result as Exclude<typeof result, Promise<unknown>>;
+    if (!answer.issues) return { ok: true, value: answer.value };
+    const [issue] = answer.issues;
+    const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".");
+    return { ok: false, path, problem: path === "" ? `${issue?.message}` : `${path}: ${issue?.message}` };
+  } catch (error) {
+    return { ok: false, path: "", problem: errorText(error) };
+  }
+}

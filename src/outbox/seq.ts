@@ -1,0 +1,35 @@
+import { isTopicName } from "../core/names.ts";
+
+const DUE_DIGITS = 8;
+const TAIL_DIGITS = 10;
+/** 36^10: two rows of one topic and one due instant meet with odds of about one in 10^15. */
+const TAILS = 36 ** TAIL_DIGITS;
+/** Last instant that eight base-36 digits hold (the year 2059). A later due time sorts as this one. */
+const LAST_DUE = 36 ** DUE_DIGITS - 1;
+
+/**
+ * Names for the rows of one call, 18 characters each: eight for the instant they are first due, ten for a random tail
+ * that counts up inside the call, so that rows of one instant keep the order they were given in.
+ */
+export function createSeqs(bytes: (length: number) => Uint8Array): (dueAt: number) => string {
+  let tail = bytes(6).reduce((sum, byte) => sum * 256 + byte, 0) % TAILS;
+  return (dueAt) => {
+    tail = (tail + 1) % TAILS;
+    return digits(Math.min(dueAt, LAST_DUE), DUE_DIGITS) + digits(tail, TAIL_DIGITS);
+  };
+}
+
+const digits = (value: number, length: number) => value.toString(36).padStart(length, "0");
+
+/** An item's public id. `~` needs no escaping in a URL and stands in no topic name. */
+export function itemId(topic: string, seq: string): string {
+  return `${topic}~${seq}`;
+}
+
+/** Reads {@link itemId} back; null when it is none. */
+export function parseItemId(id: string): { topic: string; seq: string } | null {
+  const at = id.indexOf("~");
+  const topic = id.slice(0, Math.max(at, 0));
+  const seq = id.slice(at + 1);
+  return isTopicName(topic) && /^[0-9a-z]{18}$/.test(seq) ? { topic, seq } : null;
+}

@@ -1,0 +1,243 @@
+import { retryInstant } from "../core/backoff.ts";
+import { unreachable } from "../core/errors.ts";
+import { splitTopicName } from "../core/names.ts";
+import { errorText, safeText } from "../core/text.ts";
+import { MINUTE } from "../core/time.ts";
+import { classifyDbError } from "../db/client.ts";
+import { bury } from "./dead-letters.ts";
+import { type ClaimedRow, type Fence, finish, freeKeys, type LoadedRow, type Move, move } from "./items.ts";
+import type { Delivery } from "./run.ts";
+import { contextFor, type Invocation, leaseOf } from "./runtime.ts";
+import { type Sent, sendLeased } from "./send.ts";
+import type { Settlement, Topic } from "./topic.ts";
+
+/**
+ * The first instant that can wait for the tick: the start of the minute after next. What is due before it would start
+ * up to a minute late if it waited, so it is born or moved leased, and sent with its delay at once.
+ */
+export function nearBefore(now: number): number {
+  return (Math.floor(now / MINUTE) + 2) * MINUTE;
+}
+
+/** A lease to give back unchanged. */
+export interface Release {
+  topic: Topic;
+  row: ClaimedRow & { lane: 1 | 2 };
+}
+
+/** What a settle changed. A row whose lease was lost is counted, and nothing of it changed. */
+export interface Settled {
+  done: number;
+  moved: number;
+  dead: number;
+  released: number;
+  lost: number;
+}
+
+/** A settled delivery: what it became, and the row it is about. */
+interface Decided {
+  row: LoadedRow;
+  topic: Topic;
+  settlement: Settlement;
+}
+
+/**
+ * Holds an outcome to its topic's bounds: a failure beyond the last attempt is a dead letter. Pure.
+ * @param random in [0, 1), for the backoff's jitter
+ */
+export function decide({ row, topic, item, outcome }: Delivery, now: number, random: number): Decided {
+  const { maxAttempts, backoff } = topic.options;
+  const settled = (rest: Record<string, unknown>) => ({
+    row,
+    topic,
+    settlement: { item, note: outcome.note, ...rest } as Settlement,
+  });
+  switch (outcome.kind) {
+    case "done":
+      return settled({ kind: "done" });
+    case "nextAt":
+      return settled({ kind: "nextAt", at: Math.max(outcome.at, now) });
+    case "dead":
+      return settled({ kind: "dead", reason: safeText(outcome.reason, 100), error: safeText(outcome.error) });
+    case "retryAt": {
+      const error = safeText(outcome.error);
+      const attempt = row.attempts + 1;
+      if (attempt >= maxAttempts) return settled({ kind: "dead", reason: "attempts_exhausted", error });
+      const at = outcome.at ?? retryInstant({ backoff, attempt, now, random, notBefore: outcome.notBefore });
+      return settled({ kind: "retryAt", at: Math.max(at, now), error });
+    }
+    default:
+      return unreachable(outcome);
+  }
+}
+
+/**
+ * Settles deliveries and gives leases back, in one `batch()`, then sends what was moved to an instant so near that the
+ * tick would be late for it.
+ *
+ * When a statement of a module's own `onSettle` breaks the batch, the settle is made again without any module's
+ * statements: a wrong hook may lose its log, never the outcome.
+ * @throws what D1 throws when the settle itself cannot be written. The leases then decide.
+ */
+export async function settle(
+  invocation: Invocation,
+  deliveries: readonly Delivery[],
+  releases: readonly Release[] = [],
+  options: { resend: boolean } = { resend: true },
+): Promise<Settled> {
+  const { ports } = invocation.runtime;
+  const now = ports.clock();
+  const decided = deliveries.map((delivery) => decide(delivery, now, ports.random()));
+  const moves = [
+    ...decided.flatMap((one) => moveOf(one, now)),
+    ...releases.map((one) => releaseOf(one, options.resend)),
+  ];
+  const ended = decided.filter(({ settlement }) => settlement.kind === "done" || settlement.kind === "dead");
+  const corpses = decided.filter(({ settlement }) => settlement.kind === "dead");
+
+  const own = [
+    ...keysOf(invocation, ended, now),
+    ...(corpses.length > 0 ? [bury(invocation.db, corpses.map(corpseOf), now)] : []),
+    ...(ended.length > 0
+      ? [
+          finish(
+            invocation.db,
+            ended.map(({ row }) => fenceOf(row)),
+          ),
+        ]
+      : []),
+    ...(moves.length > 0
+      ? [
+          move(
+            invocation.db,
+            moves.map(({ topic, ...one }) => ({ ...one, lease: leaseOf(invocation.runtime, topic) })),
+            now,
+          ),
+        ]
+      : []),
+  ];
+  if (own.length === 0) return { done: 0, moved: 0, dead: 0, released: 0, lost: 0 };
+  const results = await commit(invocation, own, hooksOf(invocation, decided));
+
+  const moved = moves.length > 0 ? ((results[own.length - 1] as D1Result<MovedRow>).results ?? []) : [];
+  const finishedAt = own.length - 1 - (moves.length > 0 ? 1 : 0);
+  const finished = ended.length > 0 ? (results[finishedAt]?.meta.changes ?? 0) : 0;
+  await sendMoved(invocation, moved);
+  const lost = ended.length - finished + moves.length - moved.length;
+  if (lost > 0) ports.log({ event: "lease_lost", level: "warn", count: lost });
+  return {
+    done: ended.length - corpses.length,
+    dead: corpses.length,
+    moved: moves.length - releases.length,
+    released: releases.length,
+    lost,
+  };
+}
+
+interface MovedRow extends ClaimedRow {
+  topic: string;
+  lane: 0 | 1;
+}
+
+export function fenceOf(row: ClaimedRow & { topic: string; lane: 1 | 2 }): Fence {
+  return { topic: row.topic, lane: row.lane, at: row.at, seq: row.seq, turn: row.turn };
+}
+
+function moveOf({ row, topic, settlement }: Decided, now: number): { move: Move; topic: Topic }[] {
+  if (settlement.kind !== "nextAt" && settlement.kind !== "retryAt") return [];
+  const { kind, at: dueAt } = settlement;
+  const error = kind === "retryAt" ? settlement.error : null;
+  return [{ topic, move: { fence: fenceOf(row), kind, dueAt, error, near: dueAt < nearBefore(now) } }];
+}
+
+function releaseOf({ topic, row }: Release, near: boolean): { move: Move; topic: Topic } {
+  const fence = fenceOf({ ...row, topic: topic.name });
+  return { topic, move: { fence, kind: "release", dueAt: row.due_at, error: null, near } };
+}
+
+function keysOf(invocation: Invocation, ended: readonly Decided[], now: number): D1PreparedStatement[] {
+  const keyed = ended.filter(({ row }) => row.k !== null);
+  if (keyed.length === 0) return [];
+  return freeKeys(
+    invocation.db,
+    keyed.map(({ row, topic, settlement }) => {
+      const { keyWindowMs } = topic.options;
+      return [fenceOf(row), keyWindowMs > 0 && settlement.kind === "done" ? now + keyWindowMs : null];
+    }),
+  );
+}
+
+function corpseOf({ row, settlement }: Decided) {
+  const { reason, error } = settlement as Extract<Settlement, { kind: "dead" }>;
+  return { fence: fenceOf(row), reason, error, counted: reason === "attempts_exhausted" };
+}
+
+/** The statements that modules want committed with these settlements. A hook that throws is logged and left out. */
+function hooksOf(invocation: Invocation, decided: readonly Decided[]): D1PreparedStatement[] {
+  const byTopic = new Map<Topic, Settlement[]>();
+  for (const { row, topic, settlement } of decided) {
+    if (!topic.options.onSettle || row.superseded) continue;
+    const list = byTopic.get(topic);
+    if (list === undefined) byTopic.set(topic, [settlement]);
+    else list.push(settlement);
+  }
+  return [...byTopic].flatMap(([topic, settled]) => {
+    try {
+      const context = contextFor(invocation, splitTopicName(topic.name).module);
+      return topic.options.onSettle?.(settled, context) ?? [];
+    } catch (error) {
+      invocation.runtime.ports.log({
+        event: "hook_failed",
+        level: "error",
+        topic: topic.name,
+        error: errorText(error),
+      });
+      return [];
+    }
+  });
+}
+
+async function commit(
+  { db, runtime }: Invocation,
+  own: D1PreparedStatement[],
+  hooks: D1PreparedStatement[],
+): Promise<D1Result[]> {
+  try {
+    return await db.batch([...own, ...hooks]);
+  } catch (error) {
+    if (hooks.length === 0 || classifyDbError(error) !== "broken") throw error;
+    runtime.ports.log({ event: "hook_failed", level: "error", error: errorText(error) });
+    return db.batch(own);
+  }
+}
+
+/** Sends rows that were moved leased; what the queue refuses is given back, ready for the tick. */
+async function sendMoved(invocation: Invocation, moved: readonly MovedRow[]): Promise<void> {
+  const byTopic = Map.groupBy(
+    moved.filter(({ lane }) => lane === 1),
+    ({ topic }) => topic,
+  );
+  for (const [name, rows] of byTopic) {
+    const topic = invocation.runtime.topics.get(name);
+    if (topic !== undefined) await sendOrRelease(invocation, topic, rows);
+  }
+}
+
+/** Sends leased rows. Rows whose send was refused or hung get a new key first, so that a late message finds nothing. */
+export async function sendOrRelease(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Sent> {
+  const outcome = await sendLeased(invocation, topic, rows);
+  const { unsent, error } = outcome;
+  if (unsent.length === 0) return outcome;
+  const { ports } = invocation.runtime;
+  ports.log({ event: "send_refused", level: "warn", topic: topic.name, count: unsent.length, error });
+  await release(invocation, topic, unsent).catch((failure) => {
+    ports.log({ event: "release_failed", level: "warn", topic: topic.name, error: errorText(failure) });
+  });
+  return outcome;
+}
+
+/** Gives claimed rows back, ready at their old due time, uncounted. */
+export function release(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Settled> {
+  const releases = rows.map((row) => ({ topic, row: { ...row, lane: 1 as const } }));
+  return settle(invocation, [], releases, { resend: false });
+}

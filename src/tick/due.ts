@@ -1,0 +1,59 @@
+import type { Runtime } from "../outbox/runtime.ts";
+import { leaseOf } from "../outbox/runtime.ts";
+import type { Path, Topic } from "../outbox/topic.ts";
+import { MINUTE, SECOND } from "../core/time.ts";
+
+/**
+ * How far ahead a tick claims what goes by the queue, ms: what is due within the coming minute is sent with its delay
+ * and starts in its second. A quarter of a minute more, so that a late next tick is no gap.
+ */
+export const AHEAD_MS = MINUTE + 15 * SECOND;
+
+/** A topic at the tick's instant. `oldest` is the least due time or lapsed lease it holds; null = nothing to claim. */
+export interface DueTopic {
+  topic: Topic;
+  path: Path;
+  paused: boolean;
+  oldest: number | null;
+}
+
+interface DueRow {
+  topic: string;
+  path: Path;
+  paused: 0 | 1;
+  ready: number | null;
+  leased: number | null;
+  running: number | null;
+}
+
+/** One statement for all topics: how each goes, and the first row of each of its lanes. */
+export function readDue(db: D1Database, runtime: Runtime): D1PreparedStatement {
+  const topics = [...runtime.topics.values()].map((topic) => [topic.name, leaseOf(runtime, topic).defaultPath]);
+  const first = (lane: number) =>
+    `(SELECT at FROM items WHERE topic = j.value->>0 AND lane = ${lane} ORDER BY at, seq LIMIT 1)`;
+  return db
+    .prepare(
+      `SELECT j.value->>0 AS topic, coalesce(t.path, j.value->>1) AS path, coalesce(t.paused, 0) AS paused,
+         ${first(0)} AS ready, ${first(1)} AS leased, ${first(2)} AS running
+       FROM json_each(?1) j LEFT JOIN topics t ON t.topic = j.value->>0`,
+    )
+    .bind(JSON.stringify(topics));
+}
+
+/** Which topics have something to claim at `now`, and by which path. Pure. Oldest first, so that none is starved. */
+export function dueTopics(runtime: Runtime, rows: readonly unknown[], now: number): DueTopic[] {
+  return (rows as DueRow[])
+    .flatMap((row) => {
+      const topic = runtime.topics.get(row.topic);
+      if (topic === undefined) return [];
+      const path = runtime.queue(topic) === null ? ("drain" as const) : row.path;
+      const ahead = path === "queue" ? now + AHEAD_MS : now;
+      const due = [
+        ...(row.ready !== null && row.ready <= ahead ? [row.ready] : []),
+        ...(row.leased !== null && row.leased <= now ? [row.leased] : []),
+        ...(row.running !== null && row.running <= now ? [row.running] : []),
+      ];
+      return [{ topic, path, paused: row.paused === 1, oldest: due.length > 0 ? Math.min(...due) : null }];
+    })
+    .sort((a, b) => (a.oldest ?? Number.POSITIVE_INFINITY) - (b.oldest ?? Number.POSITIVE_INFINITY));
+}

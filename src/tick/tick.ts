@@ -1,0 +1,143 @@
+import type { Limits } from "../core/budget.ts";
+import { createSplit, nextStart } from "../core/split.ts";
+import { errorText } from "../core/text.ts";
+import { MINUTE } from "../core/time.ts";
+import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
+import { createSeqs } from "../outbox/seq.ts";
+import { type DueTopic, dueTopics, readDue } from "./due.ts";
+import { type Drain, orderOf, runModules } from "./modules.ts";
+import {
+  buryDead,
+  close,
+  forgetOld,
+  notReached,
+  open,
+  parseTick,
+  readLatest,
+  type TickReport,
+  type TickRow,
+  usage,
+} from "./record.ts";
+import { sendDue } from "./sends.ts";
+import { forgetHeldKeys } from "../outbox/items.ts";
+
+/** Statements the tick keeps for closing its record, out of the modules' pool. */
+const CLOSING_QUERIES = 3;
+/** The most statements and sends the runtime itself makes in a tick, out of the same limits: see `docs/envelope.md`. */
+export const RUNTIME_RESERVE = { queries: 24, subrequests: 16 } as const;
+/** Wall time that an open record may outlive its limit before the tick counts as dead, ms. */
+const WALL_MARGIN_MS = MINUTE;
+/** The platform's own wall for a cron invocation, ms: what an unbounded tick is held to in its record. */
+const PLATFORM_WALL_MS = 15 * MINUTE;
+/** Held keys a tick frees at most. */
+const FORGET_KEYS_A_TICK = 100;
+
+/**
+ * One minute: opens the record, claims and sends what is due by the queue, runs the modules within their shares with
+ * the drains among them, closes the record. Each part is isolated: what fails is recorded and the next part runs.
+ *
+ * @param scheduledTime ms; the tick's `now` is the later of it and the clock
+ * @throws what D1 throws when the record cannot be opened: a tick that cannot read does nothing, the next makes good
+ */
+export async function tick(runtime: Runtime, scheduledTime: number, limits: Limits): Promise<TickReport> {
+  const startedAt = runtime.ports.clock();
+  const now = Math.max(scheduledTime, startedAt);
+  const invocation = beginInvocation(runtime, now);
+  const opened = await openTick(invocation, startedAt, limits);
+  const order = orderOf(runtime.modules, opened.start);
+
+  const chain = createSeqs(runtime.ports.bytes)(now);
+  const sends = await sendDue(invocation, opened.due, chain);
+
+  const split = createSplit(limits, order, startedAt);
+  split.charge({ queries: invocation.meter.queries + CLOSING_QUERIES, subrequests: invocation.meter.subrequests });
+  const drains = drainsOf(
+    opened.due,
+    sends.refused.map(({ name }) => name),
+  );
+  const modules = await runModules(invocation, opened.id, split, order, drains);
+
+  const report: TickReport = {
+    claimed: sends.claimed,
+    sent: sends.sent,
+    drained: modules.reduce((sum, { drained }) => sum + drained, 0),
+    failed: sends.failed + modules.filter(({ error }) => error !== null).length,
+    refused: sends.refused.map(({ name }) => name),
+    modules,
+    nextStart: nextStart(
+      order.map(({ name }) => name),
+      modules.map(({ module: name, bornEmpty }) => ({ name, bornEmpty })),
+    ),
+    ...usage(invocation.meter),
+  };
+  await closeTick(invocation, opened.id, report);
+  return report;
+}
+
+interface Opened {
+  id: number;
+  /** The module to start with. */
+  start: string | null;
+  due: DueTopic[];
+}
+
+async function openTick(invocation: Invocation, startedAt: number, limits: Limits): Promise<Opened> {
+  const { db, now, runtime } = invocation;
+  const wallUntil = startedAt + (limits.wallMs ?? PLATFORM_WALL_MS) + WALL_MARGIN_MS;
+  const modules = runtime.modules.map(({ name }) => name);
+  const [dead, latest, opened, due] = await db.batch([
+    buryDead(db, startedAt),
+    readLatest(db),
+    open(db, { now, startedAt, wallUntil, modules }),
+    readDue(db, runtime),
+  ]);
+  for (const row of dead?.results ?? []) tellDead(invocation, parseTick(row));
+  const [row] = (opened as D1Result<{ id: number }>).results;
+  if (row === undefined) throw new Error("the tick's record was not written");
+  return { id: row.id, start: startOf(parseTick(latest?.results[0])), due: dueTopics(runtime, due?.results ?? [], now) };
+}
+
+function tellDead({ runtime }: Invocation, row: TickRow | null): void {
+  if (row === null) return;
+  runtime.ports.log({
+    event: "tick_died",
+    level: "error",
+    tick: row.id,
+    at: row.at,
+    in: row.running,
+    notReached: notReached(row),
+  });
+}
+
+/** Where this tick starts: behind the module that the last tick died in, or at the first that it offered nothing. */
+function startOf(latest: TickRow | null): string | null {
+  if (latest === null) return null;
+  if (latest.ended_at !== null) return latest.report.nextStart;
+  if (latest.running === null) return null;
+  return nextStart(latest.modules, [], latest.running);
+}
+
+/** Topics on the drain, and those that the queue has just refused. */
+function drainsOf(due: readonly DueTopic[], refused: readonly string[]): Drain[] {
+  return due
+    .filter(({ paused, oldest }) => !paused && oldest !== null)
+    .flatMap(({ topic, path }): Drain[] => {
+      if (refused.includes(topic.name)) return [{ topic, path: "any" }];
+      return path === "drain" ? [{ topic, path }] : [];
+    });
+}
+
+async function closeTick({ db, now, runtime, meter }: Invocation, id: number, report: TickReport): Promise<void> {
+  try {
+    const counted = { ...report, queries: report.queries + CLOSING_QUERIES, calls: report.calls + 1 };
+    await db.batch([
+      close(db, id, runtime.ports.clock(), counted),
+      forgetOld(db, now),
+      forgetHeldKeys(db, now, FORGET_KEYS_A_TICK),
+    ]);
+    report.queries = meter.queries;
+    report.calls = meter.calls;
+  } catch (error) {
+    runtime.ports.log({ event: "record_failed", level: "error", error: errorText(error) });
+  }
+}
