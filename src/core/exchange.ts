@@ -74,7 +74,8 @@ async function readBody(
   let length = 0;
   const end = (cut: string | null) => ({ body: body.slice(0, length), cut });
   try {
-    while (true) {
+    // A piece may be empty: bounded too, since pieces that come without a pause let no timer run.
+    for (let pieces = 0; pieces <= maxBytes; pieces += 1) {
       const step = await Promise.race([reader.read(), ...limits]);
       if (step === PASSED) return end("the body did not end in time");
       if (step.done) return end(null);
@@ -83,6 +84,7 @@ async function readBody(
       length += chunk.length;
       if (chunk.length < step.value.length) return end(`the body is over ${maxBytes} bytes`);
     }
+    return end("the body comes in too many pieces");
   } catch (error) {
     return end(`the body broke off: ${error instanceof Error ? error.message : String(error)}`);
   } finally {

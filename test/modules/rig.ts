@@ -1,10 +1,13 @@
 import { env } from "cloudflare:workers";
 import type { StandardSchemaV1 } from "@standard-schema/spec";
+import type { Meter } from "../../src/db/meter.ts";
 import type { CommandAnswer, Context, DrainReport, Module, Topic } from "../../src/index.ts";
-import { consume, type Verdict } from "../../src/outbox/consume.ts";
-import { beginInvocation, contextFor, type Runtime } from "../../src/outbox/runtime.ts";
+import { configure } from "../../src/outbox/configure.ts";
+import { consume } from "../../src/outbox/consume.ts";
+import { beginInvocation, contextFor } from "../../src/outbox/runtime.ts";
 
 const { DB } = env as unknown as { DB: D1Database };
+const TABLES = ["items", "item_keys", "dead_letters", "webhook_endpoints", "webhook_deliveries", "merchant_accounts"];
 
 /** A module on real D1, with a clock that the test moves, a stub for the network, and a queue that keeps what it got. */
 export interface Rig {
@@ -25,66 +28,48 @@ export interface Rig {
   /** Consumes what the queue has got, as one batch. Answers how many messages there were. */
   consume(): Promise<number>;
   /** What the last invocation used. */
-  used(): { calls: number; queries: number; subrequests: number; rowsWritten: number; rowsRead: number };
+  used(): Meter;
 }
 
-/** @param path whether there is a queue to send to */
+/**
+ * Empties the module's tables first: storage is isolated by file, not by test.
+ * @param options.path `queue`: there is a queue to send to
+ */
 export async function createRig(
   module: Module,
   fetch: (request: Request) => Response | Promise<Response>,
   options: { env?: Record<string, string>; path?: "queue" | "drain"; start?: number } = {},
 ): Promise<Rig> {
-  for (const table of [
-    "items",
-    "item_keys",
-    "dead_letters",
-    "webhook_endpoints",
-    "webhook_deliveries",
-    "merchant_accounts",
-  ]) {
-    await DB.prepare(`DELETE FROM ${table}`).run();
-  }
+  await DB.batch(TABLES.map((table) => DB.prepare(`DELETE FROM ${table}`)));
   let clock = options.start ?? Date.UTC(2027, 0, 10, 12);
   const logged: Record<string, unknown>[] = [];
   const messages: unknown[] = [];
-  const queue = {
-    sendBatch: async (batch: Iterable<MessageSendRequest>) => {
-      for (const { body } of batch) messages.push(body);
-    },
-  } as unknown as Queue;
-  const settings = valid(module.settings, options.env ?? {});
-  const runtime: Runtime = {
-    modules: [module],
-    topics: new Map(module.topics.map((topic) => [topic.name, topic])),
-    db: DB,
-    ports: {
-      clock: () => clock,
-      random: Math.random,
-      bytes: (length) => crypto.getRandomValues(new Uint8Array(length)),
-      fetch: async (input, init) => {
-        const { signal: _, ...rest } = init ?? {};
-        return fetch(new Request(input as string, rest));
-      },
-      log: (event) => logged.push(event),
-    },
-    queue: () => (options.path === "queue" ? queue : null),
-    settings: () => settings,
+  const sendBatch = async (batch: Iterable<MessageSendRequest>) => {
+    for (const { body } of batch) messages.push(body);
   };
+  const ports = {
+    clock: () => clock,
+    random: Math.random,
+    bytes: (length: number) => crypto.getRandomValues(new Uint8Array(length)),
+    fetch: async (input: string | URL | Request, init?: RequestInit) => fetch(new Request(input as string, init)),
+    log: (event: Record<string, unknown>) => void logged.push(event),
+  };
+  const bindings = { ...options.env, DB, ITEMS: { sendBatch } };
+  const { runtime, problems } = configure([module], bindings, ports, options.path === "queue");
+  if (runtime === null) throw new Error(JSON.stringify(problems));
+
   let invocation = beginInvocation(runtime, clock);
   const begin = () => {
     invocation = beginInvocation(runtime, clock);
     return invocation;
   };
   const context = () => contextFor(begin(), module.name) as Context<never>;
-
-  const run: Rig["run"] = (name, args) => {
+  const run: Rig["run"] = async (name, args) => {
     const command = module.commands.find((one) => one.name === name);
     if (command === undefined) throw new Error(`no command ${name}`);
     const checked = command.args["~standard"].validate(args) as StandardSchemaV1.Result<unknown>;
     const [issue] = checked.issues ?? [];
-    if (issue !== undefined) {
-      return Promise.resolve({ ok: false, code: "bad_arguments", field: "", message: issue.message });
-    }
+    if (issue !== undefined) return { ok: false, code: "bad_arguments", field: "", message: issue.message };
     return command.handle((checked as { value: unknown }).value, context());
   };
   return {
@@ -106,17 +91,10 @@ export async function createRig(
       return ctx.outbox.drainWithin(topic, ctx.budget, { limit });
     },
     consume: async () => {
-      const batch = messages.splice(0).map((body) => ({ body, settle: (_: Verdict) => {} }));
+      const batch = messages.splice(0).map((body) => ({ body, settle: () => {} }));
       if (batch.length > 0) await consume(begin(), batch);
       return batch.length;
     },
     used: () => invocation.meter,
   };
-}
-
-function valid(schema: StandardSchemaV1 | null, value: unknown): unknown {
-  if (schema === null) return {};
-  const checked = schema["~standard"].validate(value) as StandardSchemaV1.Result<unknown>;
-  if (checked.issues) throw new Error(checked.issues[0]?.message);
-  return checked.value;
 }
