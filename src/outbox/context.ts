@@ -6,7 +6,7 @@ import type { Outbox } from "./outbox.ts";
 export interface Context<Settings = unknown> {
   /** The module whose code this is. */
   readonly module: string;
-  /** The instant this invocation counts from, ms: taken once, never earlier than the last tick's. */
+  /** The instant this invocation counts from, ms: taken once. */
   readonly now: number;
   /** The wall clock, ms: for measuring, and for what the other side will compare with its own clock. */
   clock(): number;

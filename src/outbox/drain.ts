@@ -33,10 +33,11 @@ export async function drainWithin(
   const { clock } = runtime.ports;
   const report: DrainReport = { processed: 0, released: 0, lost: 0, stopped: null, error: null };
   if (budget.exhausted(clock())) return { ...report, stopped: "budget" };
-  const carries = budget.affords(cost);
-  const most = Math.min(limit, carries ?? limit);
-  if (most === 0) return { ...report, stopped: limit === 0 ? null : "budget" };
+  if (limit === 0) return report;
+  // Charged first: what cannot carry one item after the pass itself must not claim and give back, tick after tick.
   if (!budget.trySpend(PASS_COST)) return { ...report, stopped: "budget" };
+  const most = Math.min(limit, budget.affords(cost) ?? limit);
+  if (most === 0) return { ...report, stopped: "budget" };
 
   const startedAt = clock();
   try {
