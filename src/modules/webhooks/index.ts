@@ -4,7 +4,7 @@ import { deliver } from "./deliver.ts";
 import { expireLog } from "./retention.ts";
 import { type Settings, settings } from "./settings.ts";
 
-export { type NewEvent, publish } from "./publish.ts";
+export { publish } from "./publish.ts";
 
 /**
  * Signed webhooks: an event is an item for each endpoint that hears of it, delivered at least once, tried again for a

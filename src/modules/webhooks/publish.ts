@@ -1,8 +1,8 @@
+import * as v from "valibot";
 import { type Context, DueworkError, type NewItem } from "../../index.ts";
 import { deliver } from "./deliver.ts";
 import { type Delivery, eventId as eventIdSchema, eventType, subject as subjectSchema } from "./event.ts";
 import { endpointsFor } from "./find.ts";
-import * as v from "valibot";
 
 /** An event to tell endpoints of. */
 export interface NewEvent {
