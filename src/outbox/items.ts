@@ -300,12 +300,12 @@ export function move(
          lane = m.sent,
          at = iif(m.sent, max(m.due, ?2, ${LAST_TICK}) + m.lease, m.due),
          due_at = m.due,
-         turn = turn + 1,
-         born_at = iif(m.kind = 'nextAt', ?2, born_at),
-         attempts = CASE m.kind WHEN 'nextAt' THEN 0 WHEN 'retryAt' THEN attempts + 1 ELSE attempts END,
-         deliveries = iif(m.kind = 'release', deliveries - (lane = 2 AND lapses > 0), 0),
-         lapses = iif(m.kind = 'release', lapses, 0),
-         error = CASE m.kind WHEN 'nextAt' THEN NULL WHEN 'retryAt' THEN m.error ELSE error END
+         turn = items.turn + 1,
+         born_at = iif(m.kind = 'nextAt', ?2, items.born_at),
+         attempts = CASE m.kind WHEN 'nextAt' THEN 0 WHEN 'retryAt' THEN items.attempts + 1 ELSE items.attempts END,
+         deliveries = iif(m.kind = 'release', items.deliveries - (items.lane = 2 AND items.lapses > 0), 0),
+         lapses = iif(m.kind = 'release', items.lapses, 0),
+         error = CASE m.kind WHEN 'nextAt' THEN NULL WHEN 'retryAt' THEN m.error ELSE items.error END
        FROM (
          SELECT j.value->>0 AS topic, j.value->>1 AS lane, j.value->>2 AS at, j.value->>3 AS seq, j.value->>4 AS turn,
                 j.value->>5 AS kind, j.value->>6 AS due, j.value->>7 AS error, j.value->>9 AS lease,
