@@ -1,0 +1,77 @@
+import { DueworkError } from "../core/errors.ts";
+import { NAME } from "../core/names.ts";
+import { type Cron, parseCron } from "../core/cron.ts";
+import { parseZone } from "../core/zone.ts";
+import type { Context } from "../outbox/context.ts";
+import type { Completion, Slot } from "./slots.ts";
+
+/** Who works a job's slots: the legacy HTTP route, a handler here, or a Workflow. */
+export type ProcessorKind = "route" | "module" | "workflow";
+
+/** The app's own route that worked the job before: `POST`ed with its secret and `{}`; 2xx is success. */
+export interface Route {
+  /** The variable that holds the URL. */
+  urlSetting: string;
+  /** The secret that holds the bearer token. */
+  secretSetting: string;
+}
+
+/** What a handler of slots gets besides its slot: the module's context, aborted at the slot's deadline. */
+export interface SlotContext extends Context {
+  readonly signal: AbortSignal;
+}
+
+/** The processor of this Worker, once the job's id is in `WORKER_PROCESSORS`. */
+export type Processor =
+  | {
+      kind: "module";
+      /** Works one slot. Runs at least once. A throw is a failed slot; answering nothing is a success. */
+      handle(slot: Slot, ctx: SlotContext): Promise<Completion | void>;
+    }
+  | {
+      kind: "workflow";
+      /** The binding of the Workflow; an instance gets the {@link Slot} as its parameters. */
+      binding: string;
+    };
+
+export interface JobOptions {
+  id: string;
+  /** Five fields; 0 or 7 is Sunday. */
+  cron: string;
+  /** IANA; default UTC. */
+  timeZone?: string;
+  route?: Route;
+  processor?: Processor;
+}
+
+/** A catalog entry. Made by {@link job}. */
+export interface Job {
+  readonly id: string;
+  readonly cron: Cron;
+  readonly timeZone: string;
+  readonly route: Route | null;
+  readonly processor: Processor | null;
+}
+
+/**
+ * Declares a job.
+ * @throws DueworkError `bad_job` naming the field: a bad id, cron or zone, or nobody to work it.
+ */
+export function job(options: JobOptions): Job {
+  const fail = (field: string, message: string): never => {
+    throw new DueworkError("bad_job", `${options.id}.${field}`, message);
+  };
+  if (!NAME.test(options.id)) fail("id", `a job is named in a-z, 0-9 and -, not "${options.id}"`);
+  const cron = parseCron(options.cron);
+  if (!cron.ok) return fail("cron", cron.message);
+  const zone = parseZone(options.timeZone ?? "UTC");
+  if (!zone.ok) return fail("timeZone", zone.message);
+  if (options.route === undefined && options.processor === undefined) fail("processor", "nobody works this job");
+  return {
+    id: options.id,
+    cron: cron.cron,
+    timeZone: zone.zone,
+    route: options.route ?? null,
+    processor: options.processor ?? null,
+  };
+}
