@@ -3,17 +3,22 @@ import { consumeItems } from "../consumers/items.ts";
 import { createApi } from "./api/app.ts";
 import { readSettings } from "./api/settings.ts";
 import { createRegistry } from "./commands/registry.ts";
-import { DEFAULT_LIMITS, type Limits } from "./core/budget.ts";
+import type { Limits } from "./core/budget.ts";
 import type { Ports } from "./core/ports.ts";
+import type { Job } from "./jobs/catalog.ts";
+import { type JobsAtWork, selectJobs } from "./jobs/selection.ts";
 import { type Bindings, configure, type Problem } from "./outbox/configure.ts";
 import type { Context } from "./outbox/context.ts";
 import type { Module } from "./outbox/module.ts";
 import { beginInvocation, contextFor, type Runtime } from "./outbox/runtime.ts";
+import { TOPIC_DEFAULTS } from "./outbox/topic.ts";
 import { platformPorts } from "./platform.ts";
 import { tick } from "./tick/tick.ts";
 
 export interface WorkerOptions<Env> {
   modules: readonly Module[];
+  /** The catalog: jobs that `ENABLED_JOBS` may turn on. */
+  jobs?: readonly Job[];
   /** Fixes the tick's limits in code; otherwise the variable `SCHEDULED_LIMITS` says them. */
   limits?: Limits;
   /**
@@ -29,6 +34,7 @@ interface Deployment {
   runtime: Runtime | null;
   problems: readonly Problem[];
   limits: Limits;
+  jobs: JobsAtWork;
   api: ReturnType<typeof createApi>;
 }
 
@@ -42,10 +48,10 @@ const MISCONFIGURED_RETRY_SECONDS = 60;
 export function createWorker<Env extends object = Bindings>(
   options: WorkerOptions<Env>,
 ): Required<Pick<ExportedHandler<Env>, "fetch" | "scheduled" | "queue">> {
-  const { modules, isDeadLetterQueue = (queue) => queue.endsWith("-dead") } = options;
+  const { modules, jobs: catalog = [], isDeadLetterQueue = (queue) => queue.endsWith("-dead") } = options;
   const deployments = new WeakMap<object, Deployment>();
   const deploymentOf = (env: Env): Deployment => {
-    const known = deployments.get(env) ?? deploy(modules, env as Bindings, platformPorts, options.limits);
+    const known = deployments.get(env) ?? deploy({ modules, catalog }, env as Bindings, platformPorts, options.limits);
     deployments.set(env, known);
     return known;
   };
@@ -58,36 +64,52 @@ export function createWorker<Env extends object = Bindings>(
       return options.fetch(request, contextFor(beginInvocation(runtime, runtime.ports.clock()), "app"), env);
     },
     async scheduled(controller, env) {
-      const { runtime, problems, limits } = deploymentOf(env);
+      const { runtime, problems, limits, jobs } = deploymentOf(env);
       if (runtime === null) return logProblems(problems);
-      await tick(runtime, controller.scheduledTime, limits);
+      await tick(runtime, controller.scheduledTime, limits, jobs);
     },
     async queue(batch, env) {
-      const { runtime, problems } = deploymentOf(env);
+      const { runtime, problems, jobs } = deploymentOf(env);
       if (runtime === null) {
         batch.retryAll({ delaySeconds: MISCONFIGURED_RETRY_SECONDS });
         return logProblems(problems);
       }
       if (isDeadLetterQueue(batch.queue)) consumeDeadLetters(batch, runtime);
-      else await consumeItems(batch, runtime);
+      else await consumeItems(batch, runtime, jobs.active);
     },
   };
 }
 
+/** What a Worker is written as. */
+export interface Program {
+  modules: readonly Module[];
+  catalog: readonly Job[];
+}
+
 /** Reads a Worker's environment once: what it is made of, or what is wrong with it. */
-export function deploy(modules: readonly Module[], env: Bindings, ports: Ports, given?: Limits): Deployment {
+export function deploy({ modules, catalog }: Program, env: Bindings, ports: Ports, given?: Limits): Deployment {
   const { settings, problems } = readSettings(env, modules, given);
   const configured = configure(modules, env, ports);
-  const all = [...problems, ...configured.problems];
-  const runtime = all.length === 0 ? configured.runtime : null;
+  const stopping = [...problems, ...configured.problems];
+  const runtime = stopping.length === 0 ? configured.runtime : null;
+  const selection = selectJobs(catalog, env);
+  const jobs = { active: selection.active, queue: queueOf(env) };
+  const all = [...stopping, ...selection.problems];
   const api = createApi({
     runtime,
     problems: all,
     tokens: settings.tokens,
-    registry: createRegistry(modules),
+    registry: createRegistry(modules, jobs),
+    catalog,
+    jobs: selection,
     clock: ports.clock,
   });
-  return { runtime, problems: all, limits: settings.limits ?? DEFAULT_LIMITS, api };
+  return { runtime, problems: all, limits: settings.limits, jobs, api };
+}
+
+/** Slots travel in the queue that items have by default. */
+function queueOf(env: Bindings): Queue | null {
+  return (env[TOPIC_DEFAULTS.queue] as Queue | undefined) ?? null;
 }
 
 function logProblems(problems: readonly Problem[]): void {

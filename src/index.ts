@@ -9,6 +9,8 @@ export { testContext, type TestContextOptions } from "./test-context.ts";
 export type { Ports } from "./core/ports.ts";
 export { dead, done, nextAt, type Outcome, retryAt, retryLater } from "./core/outcomes.ts";
 export { errorText, safeText } from "./core/text.ts";
+export { type Job, type JobOptions, job, type SlotContext } from "./jobs/catalog.ts";
+export type { Completion, Slot } from "./jobs/slots.ts";
 export type { Context, ItemContext } from "./outbox/context.ts";
 export { type Command, type CommandAnswer, command, defineModule, type Module } from "./outbox/module.ts";
 export type { DrainReport, Enqueued, EnqueueNowAnswer, EnqueueStatements, NewItem, Outbox } from "./outbox/outbox.ts";

@@ -2,12 +2,15 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import { type Actor, actorOf, mayDo, type Token } from "../commands/actor.ts";
-import type { Registered } from "../commands/registry.ts";
+import type { Registered } from "../commands/define.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
+import type { Job } from "../jobs/catalog.ts";
+import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import { beginInvocation, type Runtime } from "../outbox/runtime.ts";
 import { problem } from "./problem.ts";
+import { readJobViews, readSlotViews } from "./jobs.ts";
 import { pageSchema, readLastTick, readTicks, readTopics } from "./reads.ts";
 
 /** Largest request body, bytes. */
@@ -21,6 +24,9 @@ export interface Served {
   problems: readonly Problem[];
   tokens: readonly Token[] | null;
   registry: ReadonlyMap<string, Registered>;
+  /** All jobs of the code, and those that are on. */
+  catalog: readonly Job[];
+  jobs: Selection;
   clock(): number;
 }
 
@@ -52,6 +58,20 @@ export function createApi(served: Served): Hono<Env> {
     const page = v.safeParse(pageSchema, c.req.query());
     if (!page.success) return badInput(c, page.issues[0]);
     return c.json(await readTicks(c.get("runtime").db, served.clock(), page.output));
+  });
+  app.get("/api/jobs", granted("job:read"), async (c) => {
+    const items = await readJobViews(c.get("runtime").db, served.catalog, served.jobs, served.clock());
+    return c.json({ items, nextCursor: null });
+  });
+  app.get("/api/jobs/:id", granted("job:read"), async (c) => {
+    const catalog = served.catalog.filter(({ id }) => id === c.req.param("id"));
+    const [view] = await readJobViews(c.get("runtime").db, catalog, served.jobs, served.clock());
+    return view === undefined ? problem(c, "not_found", "there is no such job") : c.json(view);
+  });
+  app.get("/api/jobs/:id/slots", granted("job:read"), async (c) => {
+    const page = v.safeParse(pageSchema, c.req.query());
+    if (!page.success) return badInput(c, page.issues[0]);
+    return c.json(await readSlotViews(c.get("runtime").db, c.req.param("id") ?? "", page.output));
   });
   app.post(
     "/api/commands/:name",

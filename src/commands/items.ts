@@ -2,12 +2,12 @@ import * as v from "valibot";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { discardDeadLetter, replayDeadLetter } from "../outbox/dead-letters.ts";
 import { enqueueNow } from "../outbox/enqueue.ts";
-import type { CommandAnswer, Effect } from "../outbox/module.ts";
+import type { CommandAnswer } from "../outbox/module.ts";
 import { changeTopic, type TopicChange } from "../outbox/paths.ts";
 import type { Invocation, Runtime } from "../outbox/runtime.ts";
 import type { Topic } from "../outbox/topic.ts";
 import type { Actor } from "./actor.ts";
-import type { Registered } from "./registry.ts";
+import { define, type Registered } from "./define.ts";
 
 /** The commands about topics, items and dead letters. */
 
@@ -19,14 +19,6 @@ const instant = v.pipe(
   v.isoTimestamp("an instant is ISO 8601, like 2026-01-31T09:00:00.000Z"),
   v.transform((text) => Date.parse(text)),
 );
-
-function define<Schema extends v.GenericSchema>(
-  head: { name: string; effect: Effect; grant: string; help: string },
-  args: Schema,
-  run: (args: v.InferOutput<Schema>, invocation: Invocation, actor: Actor) => Promise<CommandAnswer>,
-): Registered {
-  return { ...head, args, run };
-}
 
 function topicOf(runtime: Runtime, args: { module: string; topic: string }): Topic | Refusal<"unknown_topic"> {
   const topic = runtime.topics.get(`${args.module}.${args.topic}`);

@@ -1,24 +1,15 @@
-import type { StandardSchemaV1 } from "@standard-schema/spec";
-import type { CommandAnswer, Effect, Module } from "../outbox/module.ts";
-import { contextFor, type Invocation } from "../outbox/runtime.ts";
-import type { Actor } from "./actor.ts";
+import type { JobsAtWork } from "../jobs/selection.ts";
+import type { Module } from "../outbox/module.ts";
+import { contextFor } from "../outbox/runtime.ts";
+import type { Registered } from "./define.ts";
 import { itemCommands } from "./items.ts";
-
-/** A command as every surface sees it. */
-export interface Registered {
-  readonly name: string;
-  readonly effect: Effect;
-  readonly grant: string;
-  readonly args: StandardSchemaV1;
-  readonly help: string;
-  // biome-ignore lint/suspicious/noExplicitAny: the arguments are what `args` answers
-  run(args: any, invocation: Invocation, actor: Actor): Promise<CommandAnswer>;
-}
+import { jobCommands } from "./jobs.ts";
 
 /** All commands by name: the runtime's own, then each module's. No surface has a rule of its own. */
-export function createRegistry(modules: readonly Module[]): ReadonlyMap<string, Registered> {
+export function createRegistry(modules: readonly Module[], jobs: JobsAtWork): ReadonlyMap<string, Registered> {
   const all: Registered[] = [
     ...itemCommands,
+    ...jobCommands(jobs),
     ...modules.flatMap((module) =>
       module.commands.map(
         ({ handle, ...command }): Registered => ({

@@ -1,5 +1,5 @@
 import * as v from "valibot";
-import { SECOND } from "../core/time.ts";
+import { MINUTE, SECOND } from "../core/time.ts";
 import type { ProcessorKind } from "./catalog.ts";
 
 /**
@@ -59,11 +59,14 @@ export interface JobRow {
   stopped_by: string | null;
 }
 
+/** The Workflow instance that a slot becomes: the same however often it is made. At most 100 of `a-z 0-9 -`. */
+export function instanceIdOf({ job, slot, generation }: Pick<Slot, "job" | "slot" | "generation">): string {
+  return `${job}-${slot / MINUTE}-${generation}`;
+}
+
 /** The rows of these jobs; a job that was never claimed has none. */
 export function readJobs(db: D1Database, ids: readonly string[]): D1PreparedStatement {
-  return db
-    .prepare("SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(?1))")
-    .bind(JSON.stringify(ids));
+  return db.prepare("SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(?1))").bind(JSON.stringify(ids));
 }
 
 /** What the three statements of {@link claimSlot} answered: null = not claimed (another has it, a lease lives, stopped). */
@@ -76,7 +79,11 @@ export interface SlotClaim {
  * Claims a due minute: three statements for one batch, of which the second decides. A claim before it that never
  * completed is charged `unknown` by the same statement, and the fifth such charge stops the job instead of claiming.
  */
-export function claimSlot(db: D1Database, { job, slot, missed, processor }: DueSlot, now: number): D1PreparedStatement[] {
+export function claimSlot(
+  db: D1Database,
+  { job, slot, missed, processor }: DueSlot,
+  now: number,
+): D1PreparedStatement[] {
   const lease = now + SLOT_LEASE_MS;
   return [
     db
@@ -104,8 +111,9 @@ export function claimSlot(db: D1Database, { job, slot, missed, processor }: DueS
       .bind(job, slot, now, lease, STOP_AFTER),
     db
       .prepare(
-        `INSERT INTO slots (job, slot, generation, processor, missed, claimed_at, deadline)
-         SELECT id, last_slot, generation, ?3, ?4, ?5, ?6 FROM jobs
+        `INSERT INTO slots (job, slot, generation, processor, missed, claimed_at, deadline, instance_id)
+         SELECT id, last_slot, generation, ?3, ?4, ?5, ?6,
+           iif(?3 = 'workflow', id || '-' || (last_slot / 60000) || '-' || generation, NULL) FROM jobs
          WHERE id = ?1 AND last_slot = ?2 AND claimed = 1 AND stopped_at IS NULL
          ON CONFLICT (job, slot) DO NOTHING`,
       )
@@ -138,13 +146,6 @@ export function startSlot(
        RETURNING job, slot, generation, missed, claimed_at AS claimedAt, deadline, processor`,
     )
     .bind(job, slot, generation, now);
-}
-
-/** Keeps the Workflow instance that a slot became. */
-export function keepInstance(db: D1Database, slot: Slot, instanceId: string): D1PreparedStatement {
-  return db
-    .prepare("UPDATE slots SET instance_id = ?4 WHERE job = ?1 AND slot = ?2 AND generation = ?3")
-    .bind(slot.job, slot.slot, slot.generation, instanceId);
 }
 
 /**
@@ -219,6 +220,11 @@ export function forgetSlots(db: D1Database, job: string, before: number, limit: 
          AND result IS NOT NULL AND slot < (SELECT coalesce(last_slot, 0) FROM jobs WHERE id = ?1)`,
     )
     .bind(job, before, limit);
+}
+
+/** Every job that was ever claimed or stopped, also those that the code has lost since. */
+export function readJobIds(db: D1Database): D1PreparedStatement {
+  return db.prepare("SELECT id FROM jobs");
 }
 
 /** A page of a job's slots, newest first, before the given one. */

@@ -4,6 +4,10 @@ import { errorText } from "../core/text.ts";
 import { MINUTE } from "../core/time.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
+import { type ClaimedSlot, claimDueSlots } from "../jobs/hand-over.ts";
+import { type JobsAtWork, NO_JOBS } from "../jobs/selection.ts";
+import { type JobRow, readJobs } from "../jobs/slots.ts";
+import { workSlot } from "../jobs/work.ts";
 import { type DueTopic, dueTopics, readDue } from "./due.ts";
 import { type Drain, orderOf, runModules } from "./modules.ts";
 import {
@@ -39,17 +43,24 @@ const FORGET_KEYS_A_TICK = 100;
  * @param scheduledTime ms; the tick's `now` is the later of it and the clock
  * @throws what D1 throws when the record cannot be opened: a tick that cannot read does nothing, the next makes good
  */
-export async function tick(runtime: Runtime, scheduledTime: number, limits: Limits): Promise<TickReport> {
+export async function tick(
+  runtime: Runtime,
+  scheduledTime: number,
+  limits: Limits,
+  jobs: JobsAtWork = NO_JOBS,
+): Promise<TickReport> {
   const startedAt = runtime.ports.clock();
   const now = Math.max(scheduledTime, startedAt);
   const invocation = beginInvocation(runtime, now);
-  const opened = await openTick(invocation, startedAt, limits);
+  const opened = await openTick(invocation, startedAt, limits, jobs);
   const order = orderOf(runtime.modules, opened.start);
 
+  const slots = await claimDueSlots(invocation, jobs.queue, jobs.active, opened.jobs);
   const chain = createSeqs(runtime.ports.bytes)(now);
   const sends = await sendDue(invocation, opened.due, chain);
 
   const split = createSplit(limits, order, startedAt);
+  await workRefused(invocation, slots.refused, split.next(runtime.ports.clock()).budget.deadline);
   split.charge({ queries: invocation.meter.queries + CLOSING_QUERIES, subrequests: invocation.meter.subrequests });
   const drains = drainsOf(
     opened.due,
@@ -58,10 +69,11 @@ export async function tick(runtime: Runtime, scheduledTime: number, limits: Limi
   const modules = await runModules(invocation, opened.id, split, order, drains);
 
   const report: TickReport = {
+    slots: slots.claimed,
     claimed: sends.claimed,
     sent: sends.sent,
     drained: modules.reduce((sum, { drained }) => sum + drained, 0),
-    failed: sends.failed + modules.filter(({ error }) => error !== null).length,
+    failed: slots.failed + sends.failed + modules.filter(({ error }) => error !== null).length,
     refused: sends.refused.map(({ name }) => name),
     modules,
     nextStart: nextStart(
@@ -74,27 +86,49 @@ export async function tick(runtime: Runtime, scheduledTime: number, limits: Limi
   return report;
 }
 
+/** Slots of `module` jobs that the queue refused: worked here, each until the deadline of one module's share. */
+async function workRefused(
+  invocation: Invocation,
+  refused: readonly ClaimedSlot[],
+  until: number | null,
+): Promise<void> {
+  for (const { active, slot } of refused) {
+    await workSlot(invocation, active, slot, until).catch((error) => {
+      invocation.runtime.ports.log({ event: "slot_failed", level: "error", job: slot.job, error: errorText(error) });
+    });
+  }
+}
+
 interface Opened {
   id: number;
   /** The module to start with. */
   start: string | null;
   due: DueTopic[];
+  /** The rows of the jobs that are on. */
+  jobs: JobRow[];
 }
 
-async function openTick(invocation: Invocation, startedAt: number, limits: Limits): Promise<Opened> {
+async function openTick(invocation: Invocation, startedAt: number, limits: Limits, jobs: JobsAtWork): Promise<Opened> {
   const { db, now, runtime } = invocation;
   const wallUntil = startedAt + (limits.wallMs ?? PLATFORM_WALL_MS) + WALL_MARGIN_MS;
   const modules = runtime.modules.map(({ name }) => name);
-  const [dead, latest, opened, due] = await db.batch([
+  const ids = jobs.active.map(({ job }) => job.id);
+  const [dead, latest, opened, due, stored] = await db.batch([
     buryDead(db, startedAt),
     readLatest(db),
     open(db, { now, startedAt, wallUntil, modules }),
     readDue(db, runtime),
+    ...(ids.length > 0 ? [readJobs(db, ids)] : []),
   ]);
   for (const row of dead?.results ?? []) tellDead(invocation, parseTick(row));
   const [row] = (opened as D1Result<{ id: number }>).results;
   if (row === undefined) throw new Error("the tick's record was not written");
-  return { id: row.id, start: startOf(parseTick(latest?.results[0])), due: dueTopics(runtime, due?.results ?? [], now) };
+  return {
+    id: row.id,
+    start: startOf(parseTick(latest?.results[0])),
+    due: dueTopics(runtime, due?.results ?? [], now),
+    jobs: (stored?.results ?? []) as unknown as JobRow[],
+  };
 }
 
 function tellDead({ runtime }: Invocation, row: TickRow | null): void {

@@ -1,0 +1,71 @@
+import * as v from "valibot";
+import { refuse } from "../core/errors.ts";
+import { NAME } from "../core/names.ts";
+import { MINUTE } from "../core/time.ts";
+import { handOver } from "../jobs/hand-over.ts";
+import type { JobsAtWork } from "../jobs/selection.ts";
+import { claimOf, claimSlot, resumeJob, SLOT_DEADLINE_MS, stopJob } from "../jobs/slots.ts";
+import type { CommandAnswer } from "../outbox/module.ts";
+import type { Invocation } from "../outbox/runtime.ts";
+import { define, type Registered } from "./define.ts";
+
+/** The commands about jobs. A job that is off has nothing to fire, stop or resume. */
+
+const id = v.pipe(v.string(), v.regex(NAME, "a job is named in a-z, 0-9 and -"));
+const reason = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500));
+
+export function jobCommands(jobs: JobsAtWork): readonly Registered[] {
+  const activeOf = (name: string) => jobs.active.find(({ job }) => job.id === name);
+  const off = (name: string) => refuse("unknown_job", "id", `no job ${name} is on`);
+  return [
+    define(
+      {
+        name: "job.fire",
+        effect: "write",
+        grant: "job:fire",
+        help: "Claim a job's present minute and hand it over, now.",
+      },
+      v.strictObject({ id }),
+      async (args, invocation) => (activeOf(args.id) === undefined ? off(args.id) : fire(args.id, jobs, invocation)),
+    ),
+    define(
+      { name: "job.stop", effect: "write", grant: "job:write", help: "Stop a job, durably: nothing more begins." },
+      v.strictObject({ id, reason }),
+      async (args, { db, now }, actor) => {
+        if (activeOf(args.id) === undefined) return off(args.id);
+        const { meta } = await stopJob(db, args.id, args.reason, actor.id, now).run();
+        return { ok: true, result: { id: args.id, stopped: true, changed: meta.changes > 0 } };
+      },
+    ),
+    define(
+      {
+        name: "job.resume",
+        effect: "write",
+        grant: "job:write",
+        help: "Let a stopped job go on; its counts begin anew.",
+      },
+      v.strictObject({ id }),
+      async (args, { db }) => {
+        if (activeOf(args.id) === undefined) return off(args.id);
+        const { meta } = await resumeJob(db, args.id).run();
+        return { ok: true, result: { id: args.id, stopped: false, changed: meta.changes > 0 } };
+      },
+    ),
+  ];
+}
+
+async function fire(name: string, jobs: JobsAtWork, invocation: Invocation): Promise<CommandAnswer> {
+  const { db, now } = invocation;
+  const active = jobs.active.find(({ job }) => job.id === name);
+  if (active === undefined) return refuse("unknown_job", "id", `no job ${name} is on`);
+  const slot = Math.floor(now / MINUTE) * MINUTE;
+  const results = await db.batch(claimSlot(db, { job: name, slot, missed: 0, processor: active.kind }, now));
+  const claim = claimOf(results[1]);
+  if (claim === null || claim.stopped) {
+    return refuse("slot_not_claimed", "id", `${name} is stopped, is at work, or had this minute already`);
+  }
+  const { generation } = claim;
+  const claimed = { job: name, slot, generation, missed: 0, claimedAt: now, deadline: now + SLOT_DEADLINE_MS };
+  const { failed } = await handOver(invocation, jobs.queue, [{ active, slot: claimed }]);
+  return { ok: true, result: { id: name, slot: new Date(slot).toISOString(), generation, handedOver: failed === 0 } };
+}

@@ -1,0 +1,16 @@
+import { latestDue } from "../core/calendar.ts";
+import { MINUTE } from "../core/time.ts";
+import type { ActiveJob } from "./selection.ts";
+import type { DueSlot, JobRow } from "./slots.ts";
+
+/**
+ * The due minute of a job that a tick may claim, or null: the latest at or before `now` that is after the last one
+ * claimed, with how many were passed over. A job that was never claimed counts from the minute before, so that it does
+ * not make up for the time before it was there. While a claim's lease lives nothing is due: it coalesces. Pure.
+ */
+export function dueSlot({ job, kind }: ActiveJob, row: JobRow | undefined, now: number): DueSlot | null {
+  if (row !== undefined && row.stopped_at !== null) return null;
+  if (row !== undefined && row.claimed === 1 && (row.lease_until ?? 0) > now) return null;
+  const due = latestDue(job.cron, row?.last_slot ?? now - MINUTE, now, job.timeZone);
+  return due === null ? null : { job: job.id, slot: due.slot, missed: due.missed, processor: kind };
+}
