@@ -154,7 +154,8 @@ function classText(value: object): string {
 
 const PLAIN_KEY = /^[A-Za-z_$][\w$]*$/;
 
-function pathText(path: readonly (string | number)[]): string {
+/** A place in a payload, written `$.items[3].at`. */
+export function pathText(path: readonly (string | number)[]): string {
   const steps = path.map((step) => {
     if (typeof step === "number") return `[${step}]`;
     return PLAIN_KEY.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`;

@@ -4,7 +4,7 @@ import { begin, type Fence, type LoadedRow, loadLeased } from "./items.ts";
 import { type ItemMessage, type PumpMessage, parseMessage } from "./message.ts";
 import { stepPump } from "./pump.ts";
 import { type Delivery, deliver, exhausted } from "./run.ts";
-import { contextFor, type Invocation } from "./runtime.ts";
+import { contextFor, type Invocation, instantOf } from "./runtime.ts";
 import { type Release, settle } from "./settle.ts";
 import { runningLeaseMs, SETTLE_MARGIN_MS, SHARED_CONCURRENCY, type Topic } from "./topic.ts";
 
@@ -67,7 +67,6 @@ function read({ runtime }: Invocation, incoming: Incoming) {
 
 async function consumeTogether(invocation: Invocation, messages: readonly Parsed[]): Promise<void> {
   const { ports } = invocation.runtime;
-  const begunAt = ports.clock();
   let rows: Row[];
   try {
     rows = await beginAll(invocation, messages);
@@ -79,7 +78,7 @@ async function consumeTogether(invocation: Invocation, messages: readonly Parsed
     return;
   }
   try {
-    const { deliveries, releases } = await runAll(invocation, rows, begunAt);
+    const { deliveries, releases } = await runAll(invocation, rows);
     await settle(invocation, deliveries, releases);
   } catch (error) {
     ports.log({ event: "settle_failed", level: "error", count: rows.length, error: errorText(error) });
@@ -97,13 +96,14 @@ interface Row {
  * moved is a duplicate or stale: nothing of it is touched.
  */
 async function beginAll(invocation: Invocation, messages: readonly Parsed[]): Promise<Row[]> {
-  const { db, now, runtime } = invocation;
+  const { db, runtime } = invocation;
   const leads = new Map<string, Parsed>();
   const rest: Fence[] = [];
   for (const one of messages) {
     const [lead, ...others] = one.message.items.map((item) => fence(one.message.topic, item));
-    if (lead === undefined) continue;
-    leads.set(`${lead.topic} ${lead.seq} ${lead.turn}`, one);
+    const key = lead === undefined ? "" : `${lead.topic} ${lead.seq} ${lead.turn}`;
+    if (lead === undefined || leads.has(key)) continue;
+    leads.set(key, one);
     rest.push(...others);
   }
   const statements = [
@@ -113,7 +113,7 @@ async function beginAll(invocation: Invocation, messages: readonly Parsed[]): Pr
         fence(message.topic, message.items[0] as ItemMessage["items"][number]),
         runningLeaseMs(topic),
       ]),
-      now,
+      instantOf(invocation),
     ),
     ...(rest.length > 0 ? [loadLeased(db, rest)] : []),
   ];
@@ -150,18 +150,14 @@ const fence = (topic: string, [at, seq, turn]: ItemMessage["items"][number]): Fe
 async function runAll(
   invocation: Invocation,
   rows: readonly Row[],
-  begunAt: number,
 ): Promise<{ deliveries: Delivery[]; releases: Release[] }> {
-  const { clock } = invocation.runtime.ports;
   const deliveries: Delivery[] = [];
   const releases: Release[] = [];
   const contexts = new Map<string, ReturnType<typeof contextFor>>();
   const runOne = async ({ row, topic }: Row) => {
     const { deadlineMs, maxDeliveries } = topic.options;
-    const now = clock();
-    // A lead holds its running lease from the begin on; the others of a chunk still hold the lease they were sent with.
-    const leaseEnd = row.lane === 2 ? begunAt + runningLeaseMs(topic) : row.at;
-    if (leaseEnd - now < deadlineMs + SETTLE_MARGIN_MS) {
+    // A lead holds its running lease, the others of a chunk the lease they were sent with: `at` is its end.
+    if (row.at - instantOf(invocation) < deadlineMs + SETTLE_MARGIN_MS) {
       releases.push({ topic, row });
       return;
     }

@@ -5,7 +5,7 @@ import { SECOND } from "../core/time.ts";
 import { begin, claim, type LoadedRow } from "./items.ts";
 import type { DrainOptions, DrainReport } from "./outbox.ts";
 import { type Delivery, deliver, exhausted } from "./run.ts";
-import { contextFor, type Invocation, leaseOf } from "./runtime.ts";
+import { contextFor, type Invocation, instantOf, leaseOf } from "./runtime.ts";
 import { fenceOf, type Release, settle } from "./settle.ts";
 import { runningLeaseMs, SETTLE_MARGIN_MS, type Path, type Topic } from "./topic.ts";
 
@@ -20,6 +20,8 @@ const LEAST_ITEM_MS = SECOND;
  * the topic says otherwise. When a claim, a settle or a release cannot be written the pass ends: what is settled stays
  * settled, the others keep their leases until they lapse.
  *
+ * Nothing is sent: what is moved on waits for the tick.
+ *
  * @param path whose items to take: `any` when the queue has refused them this once
  */
 export async function drainWithin(
@@ -31,6 +33,9 @@ export async function drainWithin(
 ): Promise<DrainReport> {
   const { runtime, now, db } = invocation;
   const { clock } = runtime.ports;
+  if (!Number.isSafeInteger(limit) || limit < 0) {
+    throw new RangeError(`a limit is a whole number from 0, not ${String(limit)}`);
+  }
   const report: DrainReport = { processed: 0, released: 0, lost: 0, stopped: null, error: null };
   if (budget.exhausted(clock())) return { ...report, stopped: "budget" };
   if (limit === 0) return report;
@@ -39,14 +44,13 @@ export async function drainWithin(
   const most = Math.min(limit, budget.affords(cost) ?? limit);
   if (most === 0) return { ...report, stopped: "budget" };
 
-  const startedAt = clock();
   try {
     const lease = leaseOf(runtime, topic);
     const rows = await db
       .batch<LoadedRow>([claim(db, lease, { now, ahead: now, limit: most, path, load: true })])
       .then(([result]) => result?.results ?? []);
     if (most < limit && rows.length >= most) report.stopped = "budget";
-    await work(invocation, topic, budget, cost, ordered(rows), startedAt, report);
+    await work(invocation, topic, budget, cost, ordered(rows), report);
   } catch (error) {
     report.stopped = "failed";
     report.error = errorText(error);
@@ -74,41 +78,39 @@ async function work(
   budget: Budget,
   cost: NonNullable<DrainOptions["cost"]>,
   rows: readonly LoadedRow[],
-  startedAt: number,
   report: DrainReport,
 ): Promise<void> {
   const { clock } = invocation.runtime.ports;
-  const { deadlineMs, leaseMs, maxDeliveries, settleEvery } = topic.options;
+  const { deadlineMs, maxDeliveries, settleEvery } = topic.options;
   const context = contextFor(invocation, splitTopicName(topic.name).module, budget);
   const least = Math.min(LEAST_ITEM_MS, deadlineMs);
   let pending: Delivery[] = [];
-  const flush = async () => {
-    const settled = await settle(invocation, pending);
-    report.processed += pending.length - settled.lost;
-    report.lost += settled.lost;
+  const flush = async (rest: readonly Release[] = []) => {
+    const { settled, released, lost } = await settle(invocation, pending, rest, { resend: false });
+    report.processed += settled;
+    report.released += released;
+    report.lost += lost;
     pending = [];
   };
 
   for (const [index, row] of rows.entries()) {
     const at = clock();
-    const leaseLeft = startedAt + leaseMs - at - SETTLE_MARGIN_MS;
+    const leaseLeft = row.at - instantOf(invocation) - SETTLE_MARGIN_MS;
     const share = budget.deadline === null ? deadlineMs : Math.min(deadlineMs, budget.deadline - at);
     const stopped = leaseLeft < deadlineMs ? "lease" : share < least || !budget.trySpend(cost) ? "budget" : null;
     if (stopped !== null) {
-      const rest: Release[] = rows.slice(index).map((one) => ({ topic, row: one }));
-      const settled = await settle(invocation, pending, rest, { resend: false });
-      report.processed += pending.length;
-      report.released += rest.length;
-      report.lost += settled.lost;
+      await flush(rows.slice(index).map((one) => ({ topic, row: one })));
       report.stopped = stopped;
       return;
     }
+    // It may kill its worker: nothing that has run may hang on it.
+    if (row.lapses > 0) await flush();
     const delivery = await deliverOne(invocation, context, topic, row, share, maxDeliveries);
     if (delivery === null) report.lost += 1;
     else pending.push(delivery);
     if (pending.length >= settleEvery || row.lapses > 0) await flush();
   }
-  if (pending.length > 0) await flush();
+  await flush();
 }
 
 /** A row that has lapsed before begins on its own, so that only its own begins count against it. Null: lost. */
@@ -123,7 +125,7 @@ async function deliverOne(
   if (row.lapses === 0) return deliver(invocation, context, topic, row, deadlineMs);
   if (row.deliveries >= maxDeliveries) return exhausted(topic, row);
   const [begun] = await invocation.db.batch<LoadedRow>([
-    begin(invocation.db, [[fenceOf(row), runningLeaseMs(topic)]], invocation.now),
+    begin(invocation.db, [[fenceOf(row), runningLeaseMs(topic)]], instantOf(invocation)),
   ]);
   const running = begun?.results[0];
   return running === undefined ? null : deliver(invocation, context, topic, running, deadlineMs);

@@ -1,18 +1,16 @@
 import { DueworkError, type Refusal, refuse } from "../core/errors.ts";
 import { checkJson, PAYLOAD_MAX_BYTES } from "../core/payload.ts";
 import { isConstraint } from "../db/client.ts";
-import { type Birth, bear, birthsJson, boundBacklog, type ClaimedRow, keyHolders, takeKeys } from "./items.ts";
+import { type Birth, bear, birthsJson, boundBacklog, type ClaimedRow, inParts, keyHolders, takeKeys } from "./items.ts";
 import type { Enqueued, EnqueueNowAnswer, EnqueueOptions, EnqueueStatements, NewItem } from "./outbox.ts";
 import { validate } from "./run.ts";
-import { type Invocation, leaseOf } from "./runtime.ts";
+import { type Invocation, instantOf, leaseOf } from "./runtime.ts";
 import { createSeqs, itemId } from "./seq.ts";
 import { nearBefore, sendOrRelease } from "./settle.ts";
 import type { Topic } from "./topic.ts";
 
 /** Longest key, in characters. */
 const KEY_MAX = 512;
-/** Characters of JSON in one statement's parameter: D1 takes 2 MB, and multi-byte characters count more than once. */
-const CHUNK_CHARS = 600_000;
 /** Last instant a due time may have, ms: the largest that a Date holds. */
 const LAST_INSTANT = 8_640_000_000_000_000;
 
@@ -44,7 +42,7 @@ export async function enqueueNow(
   const checked = check(invocation, topic, items);
   if (!checked.ok) return checked;
   const batch = options.batch ?? [];
-  const plan = planOf(invocation, topic, checked.births, options, nearBefore(invocation.runtime.ports.clock()));
+  const plan = planOf(invocation, topic, checked.births, options, nearBefore(instantOf(invocation)));
   const statements = [...batch, ...plan.statements];
   if (statements.length === 0) return { ok: true, items: [], sent: 0, results: [] };
   let results: D1Result[];
@@ -91,10 +89,15 @@ function planOf(
   if (births.length > 0 && maxBacklog !== null) {
     plan.statements.push(boundBacklog(db, topic.name, births.length, maxBacklog));
   }
-  for (const chunk of chunks(births)) {
-    const json = birthsJson(chunk);
-    const keyed = chunk.some(({ key }) => key !== null);
+  const parts = inParts(births, ({ payload, key }) => payload.length + (key?.length ?? 0) + 64).map((part) => ({
+    json: birthsJson(part),
+    keyed: part.some(({ key }) => key !== null),
+  }));
+  // All keys are taken before any row is born: a later part may take an earlier one's.
+  for (const { json, keyed } of parts) {
     if (keyed) plan.statements.push(...takeKeys(db, topic.name, json, onKey, now));
+  }
+  for (const { json, keyed } of parts) {
     plan.bearers.push(plan.statements.push(bear(db, leaseOf(runtime, topic), json, { keyed, now, sendBefore })) - 1);
     if (keyed) plan.readers.push(plan.statements.push(keyHolders(db, topic.name, json)) - 1);
   }
@@ -114,22 +117,6 @@ function answerOf(topic: Topic, births: readonly Birth[], plan: Plan, results: r
     const holder = holders.get(seq) ?? seq;
     return { id: itemId(topic.name, holder), deduped: holder !== seq };
   });
-}
-
-function* chunks(births: readonly Birth[]): Generator<Birth[]> {
-  let chunk: Birth[] = [];
-  let chars = 0;
-  for (const birth of births) {
-    const size = birth.payload.length + (birth.key?.length ?? 0) + 64;
-    if (chunk.length > 0 && chars + size > CHUNK_CHARS) {
-      yield chunk;
-      chunk = [];
-      chars = 0;
-    }
-    chunk.push(birth);
-    chars += size;
-  }
-  if (chunk.length > 0) yield chunk;
 }
 
 /** Holds what is asked for to the topic's schema, to JSON and to the limits, before anything is written. */
@@ -157,7 +144,7 @@ function check(
     }
     const valid = validate(topic, payload);
     if (!valid.ok) {
-      return refuse("payload_refused", `${field}.payload${valid.path === "" ? "" : `.${valid.path}`}`, valid.problem);
+      return refuse("payload_refused", `${field}.payload${valid.path}`, valid.problem);
     }
     births.push({ seq: seqOf(dueAt), dueAt, key, payload: json.json });
   }

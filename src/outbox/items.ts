@@ -69,6 +69,27 @@ const SUPERSEDED = `(items.k IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM item_keys e WHERE e.topic = items.topic AND e.k = items.k AND e.seq = items.seq)) AS superseded`;
 const LOADED = `topic, lane, at, seq, turn, due_at, born_at, k, payload, attempts, deliveries, lapses, ${SUPERSEDED}`;
 
+/** Characters of JSON in one statement's parameter: D1 takes 2 MB, and a character may count three times. */
+const PARAMETER_CHARS = 600_000;
+
+/** What goes into statements as JSON, in parts that each fit one, in order. */
+export function inParts<T>(all: readonly T[], charsOf: (one: T) => number): T[][] {
+  const parts: T[][] = [];
+  let chars = Number.POSITIVE_INFINITY;
+  for (const one of all) {
+    const size = charsOf(one);
+    const last = parts.at(-1);
+    if (last === undefined || chars + size > PARAMETER_CHARS) {
+      parts.push([one]);
+      chars = size;
+    } else {
+      last.push(one);
+      chars += size;
+    }
+  }
+  return parts;
+}
+
 /** Refuses the whole batch (CHECK `backlog_full`) when `count` more items would go over the topic's bound. */
 export function boundBacklog(db: D1Database, topic: string, count: number, most: number): D1PreparedStatement {
   return db
@@ -127,7 +148,7 @@ export function bear(
     return db
       .prepare(
         `INSERT INTO items (topic, lane, at, seq, turn, due_at, born_at, k, payload)
-         SELECT ?1, 0, j.value->>1, j.value->>0, 0, j.value->>1, ?3, j.value->>2, j.value->>3
+         SELECT ?1, 0, j.value->>1, j.value->>0, 0, j.value->>1, max(j.value->>1, ?3), j.value->>2, j.value->>3
          FROM json_each(?2) j ${mine}`,
       )
       .bind(lease.topic, births, options.now);
@@ -135,7 +156,7 @@ export function bear(
   return db
     .prepare(
       `INSERT INTO items (topic, lane, at, seq, turn, due_at, born_at, k, payload)
-       SELECT ?1, sent, iif(sent, max(due, ?3, ${LAST_TICK}) + ?5, due), seq, sent, due, ?3, k, payload FROM (
+       SELECT ?1, sent, iif(sent, max(due, ?3, ${LAST_TICK}) + ?5, due), seq, sent, due, max(due, ?3), k, payload FROM (
          SELECT j.value->>0 AS seq, j.value->>1 AS due, j.value->>2 AS k, j.value->>3 AS payload,
                 (j.value->>1 < ?4 AND coalesce((SELECT path = 'queue' AND paused = 0 FROM topics WHERE topic = ?1), ?6)) AS sent
          FROM json_each(?2) j ${mine})
@@ -301,7 +322,7 @@ export function move(
          at = iif(m.sent, max(m.due, ?2, ${LAST_TICK}) + m.lease, m.due),
          due_at = m.due,
          turn = items.turn + 1,
-         born_at = iif(m.kind = 'nextAt', ?2, items.born_at),
+         born_at = iif(m.kind = 'nextAt', max(m.due, ?2), items.born_at),
          attempts = CASE m.kind WHEN 'nextAt' THEN 0 WHEN 'retryAt' THEN items.attempts + 1 ELSE items.attempts END,
          deliveries = iif(m.kind = 'release', items.deliveries - (items.lane = 2 AND items.lapses > 0), 0),
          lapses = iif(m.kind = 'release', items.lapses, 0),

@@ -1,10 +1,10 @@
 import { dead, done, type Outcome, readOutcome, retryLater } from "../core/outcomes.ts";
-import { parseJson } from "../core/payload.ts";
+import { parseJson, pathText } from "../core/payload.ts";
 import { errorText } from "../core/text.ts";
 import { meterFetch } from "../db/network.ts";
 import type { Context, ItemContext } from "./context.ts";
 import type { LoadedRow } from "./items.ts";
-import type { Invocation } from "./runtime.ts";
+import { type Invocation, instantOf } from "./runtime.ts";
 import { itemId } from "./seq.ts";
 import type { Item, Topic } from "./topic.ts";
 
@@ -28,7 +28,7 @@ export async function deliver(
   row: LoadedRow,
   deadlineMs: number,
 ): Promise<Delivery> {
-  const now = invocation.runtime.ports.clock();
+  const now = instantOf(invocation);
   const stored = read(topic, row);
   const item = itemOf(row, stored.payload);
   const end = (outcome: Outcome): Delivery => ({ row, topic, item, outcome });
@@ -39,12 +39,14 @@ export async function deliver(
   if (maxAgeMs !== null && now - row.born_at > maxAgeMs) {
     return end(dead("too_old", `older than ${maxAgeMs} ms`));
   }
-  return end(await handle(invocation, context, topic, item, now, deadlineMs));
+  return end(await handle(invocation, context, topic, item, deadlineMs));
 }
 
 /** The dead letter of a row that was begun too often without ever being settled: whatever it is, it kills its worker. */
 export function exhausted(topic: Topic, row: LoadedRow): Delivery {
-  const outcome = dead("deliveries_exhausted", "its deliveries were begun and none of them was settled");
+  const outcome = row.superseded
+    ? done()
+    : dead("deliveries_exhausted", "its deliveries were begun and none of them was settled");
   return { row, topic, item: itemOf(row, row.payload), outcome };
 }
 
@@ -65,7 +67,6 @@ async function handle(
   context: Context,
   topic: Topic,
   item: Item,
-  now: number,
   deadlineMs: number,
 ): Promise<Outcome> {
   const cut = new AbortController();
@@ -78,7 +79,7 @@ async function handle(
     ...context,
     fetch: meterFetch(runtime.ports.fetch, meter, cut.signal),
     signal: cut.signal,
-    deadline: now + deadlineMs,
+    deadline: runtime.ports.clock() + deadlineMs,
   };
   try {
     const work = topic.options.handle(item, ctx);
@@ -107,7 +108,7 @@ function read(topic: Topic, row: LoadedRow): { payload: unknown; problem: string
   return checked.ok ? { payload: checked.value, problem: null } : { payload: json.value, problem: checked.problem };
 }
 
-/** Holds a value to a topic's schema. The problem names the field. A schema that answers later is a problem too. */
+/** Holds a value to a topic's schema. The path is written `.items[3].at`, and the problem names it. A schema that answers later is a problem too. */
 export function validate(
   topic: Topic,
   value: unknown,
@@ -121,8 +122,9 @@ export function validate(
     const answer = result as Exclude<typeof result, Promise<unknown>>;
     if (!answer.issues) return { ok: true, value: answer.value };
     const [issue] = answer.issues;
-    const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".");
-    return { ok: false, path, problem: path === "" ? `${issue?.message}` : `${path}: ${issue?.message}` };
+    const steps = (issue?.path ?? []).map((part) => (typeof part === "object" ? part.key : part));
+    const path = pathText(steps.map((step) => (typeof step === "number" ? step : String(step)))).slice(1);
+    return { ok: false, path, problem: path === "" ? `${issue?.message}` : `$${path}: ${issue?.message}` };
   } catch (error) {
     return { ok: false, path: "", problem: errorText(error) };
   }

@@ -1,5 +1,6 @@
 import { type Budget, unboundedBudget } from "../core/budget.ts";
 import type { Ports } from "../core/ports.ts";
+import { laterOf } from "../core/time.ts";
 import { meterDb } from "../db/client.ts";
 import { createMeter, type Meter } from "../db/meter.ts";
 import { meterFetch } from "../db/network.ts";
@@ -35,6 +36,14 @@ export interface Invocation {
 /** Begins an invocation at `now`. */
 export function beginInvocation(runtime: Runtime, now: number, meter: Meter = createMeter()): Invocation {
   return { runtime, now, meter, db: meterDb(runtime.db, meter) };
+}
+
+/**
+ * The instant it is now, ms: by the clock, and no earlier than the invocation's own, since a tick may be driven ahead of
+ * the clock. What an invocation does late in its life counts from here.
+ */
+export function instantOf({ runtime, now }: Invocation): number {
+  return laterOf(now, runtime.ports.clock());
 }
 
 /** A topic's lease as the statements of `items.ts` take it. Off-platform every topic is on the drain. */

@@ -3,7 +3,7 @@ import { SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
 import type { ClaimedRow } from "./items.ts";
 import { itemMessage, MESSAGE_BATCH, MESSAGE_BATCH_BYTES } from "./message.ts";
-import type { Invocation } from "./runtime.ts";
+import { type Invocation, instantOf } from "./runtime.ts";
 import type { Topic } from "./topic.ts";
 
 /** A queue that takes longer to accept a batch is treated as refusing it. The send may still land: keys move first. */
@@ -31,7 +31,7 @@ export async function sendLeased(invocation: Invocation, topic: Topic, rows: rea
   const queue = invocation.runtime.queue(topic);
   const sent: Sent = { sent: [], unsent: [], error: null, backlog: null };
   if (queue === null) return { ...sent, unsent: [...rows], error: "no queue is bound" };
-  const batches = batched(packed(topic, rows, invocation.runtime.ports.clock()));
+  const batches = batched(packed(topic, rows, instantOf(invocation)));
   for (let first = 0; first < batches.length; first += CONCURRENT_SENDS) {
     const group = batches.slice(first, first + CONCURRENT_SENDS);
     if (sent.error !== null) {

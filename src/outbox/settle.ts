@@ -5,9 +5,9 @@ import { errorText, safeText } from "../core/text.ts";
 import { MINUTE } from "../core/time.ts";
 import { classifyDbError } from "../db/client.ts";
 import { bury } from "./dead-letters.ts";
-import { type ClaimedRow, type Fence, finish, freeKeys, type LoadedRow, type Move, move } from "./items.ts";
+import { type ClaimedRow, type Fence, finish, freeKeys, inParts, type LoadedRow, type Move, move } from "./items.ts";
 import type { Delivery } from "./run.ts";
-import { contextFor, type Invocation, leaseOf } from "./runtime.ts";
+import { contextFor, type Invocation, instantOf, leaseOf } from "./runtime.ts";
 import { type Sent, sendLeased } from "./send.ts";
 import type { Settlement, Topic } from "./topic.ts";
 
@@ -27,9 +27,7 @@ export interface Release {
 
 /** What a settle changed. A row whose lease was lost is counted, and nothing of it changed. */
 export interface Settled {
-  done: number;
-  moved: number;
-  dead: number;
+  settled: number;
   released: number;
   lost: number;
 }
@@ -75,6 +73,8 @@ export function decide({ row, topic, item, outcome }: Delivery, now: number, ran
  * Settles deliveries and gives leases back, in one `batch()`, then sends what was moved to an instant so near that the
  * tick would be late for it.
  *
+ * Without `resend` all of it waits for the tick.
+ *
  * When a statement of a module's own `onSettle` breaks the batch, the settle is made again without any module's
  * statements: a wrong hook may lose its log, never the outcome.
  * @throws what D1 throws when the settle itself cannot be written. The leases then decide.
@@ -86,18 +86,25 @@ export async function settle(
   options: { resend: boolean } = { resend: true },
 ): Promise<Settled> {
   const { ports } = invocation.runtime;
-  const now = ports.clock();
+  const now = instantOf(invocation);
   const decided = deliveries.map((delivery) => decide(delivery, now, ports.random()));
   const moves = [
-    ...decided.flatMap((one) => moveOf(one, now)),
+    ...decided.flatMap((one) => moveOf(one, options.resend ? nearBefore(now) : 0)),
     ...releases.map((one) => releaseOf(one, options.resend)),
   ];
   const ended = decided.filter(({ settlement }) => settlement.kind === "done" || settlement.kind === "dead");
   const corpses = decided.filter(({ settlement }) => settlement.kind === "dead");
 
+  const moving = inParts(moves, ({ move }) => charsOf(move.error)).map((part) =>
+    move(
+      invocation.db,
+      part.map(({ topic, ...one }) => ({ ...one, lease: leaseOf(invocation.runtime, topic) })),
+      now,
+    ),
+  );
   const own = [
     ...keysOf(invocation, ended, now),
-    ...(corpses.length > 0 ? [bury(invocation.db, corpses.map(corpseOf), now)] : []),
+    ...inParts(corpses.map(corpseOf), ({ error }) => charsOf(error)).map((part) => bury(invocation.db, part, now)),
     ...(ended.length > 0
       ? [
           finish(
@@ -106,33 +113,25 @@ export async function settle(
           ),
         ]
       : []),
-    ...(moves.length > 0
-      ? [
-          move(
-            invocation.db,
-            moves.map(({ topic, ...one }) => ({ ...one, lease: leaseOf(invocation.runtime, topic) })),
-            now,
-          ),
-        ]
-      : []),
+    ...moving,
   ];
-  if (own.length === 0) return { done: 0, moved: 0, dead: 0, released: 0, lost: 0 };
+  if (own.length === 0) return { settled: 0, released: 0, lost: 0 };
   const results = await commit(invocation, own, hooksOf(invocation, decided));
 
-  const moved = moves.length > 0 ? ((results[own.length - 1] as D1Result<MovedRow>).results ?? []) : [];
-  const finishedAt = own.length - 1 - (moves.length > 0 ? 1 : 0);
-  const finished = ended.length > 0 ? (results[finishedAt]?.meta.changes ?? 0) : 0;
+  const firstMove = own.length - moving.length;
+  const finished = ended.length > 0 ? (results[firstMove - 1]?.meta.changes ?? 0) : 0;
+  const moved = (results.slice(firstMove, own.length) as D1Result<MovedRow>[]).flatMap(({ results }) => results);
   await sendMoved(invocation, moved);
-  const lost = ended.length - finished + moves.length - moved.length;
+  const given = new Set(releases.map(({ topic, row }) => `${topic.name} ${row.seq}`));
+  const released = moved.filter(({ topic, seq }) => given.has(`${topic} ${seq}`)).length;
+  const settled = finished + moved.length - released;
+  const lost = decided.length + releases.length - settled - released;
   if (lost > 0) ports.log({ event: "lease_lost", level: "warn", count: lost });
-  return {
-    done: ended.length - corpses.length,
-    dead: corpses.length,
-    moved: moves.length - releases.length,
-    released: releases.length,
-    lost,
-  };
+  return { settled, released, lost };
 }
+
+/** Characters that a row takes in a statement's JSON, with the text of its failure. */
+const charsOf = (error: string | null) => 200 + JSON.stringify(error).length;
 
 interface MovedRow extends ClaimedRow {
   topic: string;
@@ -143,11 +142,11 @@ export function fenceOf(row: ClaimedRow & { topic: string; lane: 1 | 2 }): Fence
   return { topic: row.topic, lane: row.lane, at: row.at, seq: row.seq, turn: row.turn };
 }
 
-function moveOf({ row, topic, settlement }: Decided, now: number): { move: Move; topic: Topic }[] {
+function moveOf({ row, topic, settlement }: Decided, sendBefore: number): { move: Move; topic: Topic }[] {
   if (settlement.kind !== "nextAt" && settlement.kind !== "retryAt") return [];
   const { kind, at: dueAt } = settlement;
   const error = kind === "retryAt" ? settlement.error : null;
-  return [{ topic, move: { fence: fenceOf(row), kind, dueAt, error, near: dueAt < nearBefore(now) } }];
+  return [{ topic, move: { fence: fenceOf(row), kind, dueAt, error, near: dueAt < sendBefore } }];
 }
 
 function releaseOf({ topic, row }: Release, near: boolean): { move: Move; topic: Topic } {

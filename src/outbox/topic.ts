@@ -21,7 +21,7 @@ export interface Item<Payload = unknown> {
   readonly attempts: number;
   /** When it was due, ms. */
   readonly dueAt: number;
-  /** When it was enqueued, or last answered `nextAt`, ms. */
+  /** What its age counts from, ms: when it was enqueued, or last answered `nextAt`, and not before it was due then. */
   readonly bornAt: number;
 }
 
@@ -176,10 +176,11 @@ function checkTopic(name: string, options: Topic["options"]): void {
   whole("settleEvery", 1, 1_000);
   const backoff = checkBackoff(options.backoff);
   if (!backoff.ok) fail(backoff.field, backoff.message);
-  if (options.deadlineMs + SETTLE_MARGIN_MS > options.leaseMs) {
+  const overhead = START_WINDOW_MS + SETTLE_MARGIN_MS;
+  if (options.deadlineMs + overhead > options.leaseMs) {
     fail(
       "deadlineMs",
-      `the handler's deadline and ${SETTLE_MARGIN_MS} ms to settle must fit in the lease of ${options.leaseMs} ms`,
+      `the handler's deadline and ${overhead} ms to start and to settle must fit in the lease of ${options.leaseMs} ms`,
     );
   }
 }

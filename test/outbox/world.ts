@@ -5,7 +5,8 @@ import type { LogEvent, Ports } from "../../src/core/ports.ts";
 import { configure } from "../../src/outbox/configure.ts";
 import { consume, type Verdict } from "../../src/outbox/consume.ts";
 import { defineModule, type Module } from "../../src/outbox/module.ts";
-import { beginInvocation, contextFor, type Runtime } from "../../src/outbox/runtime.ts";
+import { createMeter, type Meter } from "../../src/db/meter.ts";
+import { beginInvocation, contextFor, type Invocation, type Runtime } from "../../src/outbox/runtime.ts";
 import { type Topic, type TopicOptions, topic } from "../../src/outbox/topic.ts";
 import { platformPorts } from "../../src/platform.ts";
 import { tick } from "../../src/tick/tick.ts";
@@ -50,11 +51,18 @@ export interface World {
   logs: LogEvent[];
   /** The clock, ms; a test moves it. */
   clock: { now: number };
-  context(module?: string): ReturnType<typeof contextFor>;
+  context(module?: string, meter?: Meter): ReturnType<typeof contextFor>;
+  invocation(meter?: Meter): Invocation;
   tick(limits?: Limits): ReturnType<typeof tick>;
-  /** Delivers messages to the consumer as one batch. Answers a verdict for each. */
-  deliver(messages: readonly SentMessage[]): Promise<(Verdict | null)[]>;
+  /** Delivers messages to the consumer as one batch. Answers a verdict for each; the meter counts what it used. */
+  deliver(messages: readonly SentMessage[], meter?: Meter): Promise<(Verdict | null)[]>;
   rows(topic: string): Promise<Row[]>;
+  /** Dead letters of a topic, oldest first. */
+  deadLetters(topic: string): Promise<DeadLetter[]>;
+  /** Taken keys of a topic. */
+  keys(topic: string): Promise<{ k: string; seq: string; held_until: number | null }[]>;
+  /** The words of the log so far that are not plain progress. */
+  warnings(): string[];
 }
 
 export interface Row {
@@ -64,6 +72,8 @@ export interface Row {
   seq: string;
   turn: number;
   due_at: number;
+  born_at: number;
+  k: string | null;
   attempts: number;
   deliveries: number;
   lapses: number;
@@ -71,8 +81,47 @@ export interface Row {
   payload: string;
 }
 
+export interface DeadLetter {
+  id: string;
+  k: string | null;
+  payload: string;
+  reason: string;
+  error: string;
+  attempts: number;
+  deliveries: number;
+}
+
+/**
+ * The real D1 behind a door that the test shuts. `ask` is told what each call is about and answers what becomes of it:
+ * it goes through, it fails before it reaches D1, or it lands and its answer is lost.
+ */
+export function faultyDb(): { db: D1Database; ask: (call: number) => "pass" | "fail" | "lose"; calls: number } {
+  const faulty = {
+    calls: 0,
+    ask: (_call: number): "pass" | "fail" | "lose" => "pass",
+    db: new Proxy(DB, {
+      get(target, name) {
+        const member = Reflect.get(target, name, target);
+        if (name !== "batch") return typeof member === "function" ? member.bind(target) : member;
+        return async (statements: D1PreparedStatement[]) => {
+          faulty.calls += 1;
+          const fate = faulty.ask(faulty.calls);
+          if (fate === "fail") throw new Error("D1_ERROR: Network connection lost.");
+          const results = await target.batch(statements);
+          if (fate === "lose") throw new Error("D1_ERROR: Network connection lost.");
+          return results;
+        };
+      },
+    }),
+  };
+  return faulty;
+}
+
 /** A runtime over the real local D1 with a queue, a clock and randomness of the test's. */
-export function createWorld(modules: readonly Module[], options: { ports?: Partial<Ports>; db?: D1Database; start?: number } = {}): World {
+export function createWorld(
+  modules: readonly Module[],
+  options: { ports?: Partial<Ports>; db?: D1Database; start?: number } = {},
+): World {
   const queue = new HeldQueue();
   const logs: LogEvent[] = [];
   const clock = { now: options.start ?? Date.UTC(2026, 0, 1, 12) };
@@ -91,12 +140,14 @@ export function createWorld(modules: readonly Module[], options: { ports?: Parti
     queue,
     logs,
     clock,
-    context: (module = modules[0]?.name ?? "app") => contextFor(beginInvocation(runtime, clock.now), module),
+    context: (module = modules[0]?.name ?? "app", meter = createMeter()) =>
+      contextFor(beginInvocation(runtime, clock.now, meter), module),
+    invocation: (meter = createMeter()) => beginInvocation(runtime, clock.now, meter),
     tick: (limits = UNBOUNDED) => tick(runtime, clock.now, limits),
-    async deliver(messages) {
+    async deliver(messages, meter = createMeter()) {
       const verdicts: (Verdict | null)[] = messages.map(() => null);
       await consume(
-        beginInvocation(runtime, clock.now),
+        beginInvocation(runtime, clock.now, meter),
         messages.map(({ body }, index) => ({
           body: structuredClone(body),
           settle(verdict) {
@@ -107,9 +158,24 @@ export function createWorld(modules: readonly Module[], options: { ports?: Parti
       return verdicts;
     },
     async rows(name) {
-      const { results } = await DB.prepare("SELECT * FROM items WHERE topic = ?1 ORDER BY lane, at, seq").bind(name).all<Row>();
+      const { results } = await DB.prepare("SELECT * FROM items WHERE topic = ?1 ORDER BY lane, at, seq")
+        .bind(name)
+        .all<Row>();
       return results;
     },
+    async deadLetters(name) {
+      const { results } = await DB.prepare("SELECT * FROM dead_letters WHERE topic = ?1 ORDER BY died_at, id")
+        .bind(name)
+        .all<DeadLetter>();
+      return results;
+    },
+    async keys(name) {
+      const { results } = await DB.prepare("SELECT k, seq, held_until FROM item_keys WHERE topic = ?1 ORDER BY k")
+        .bind(name)
+        .all<{ k: string; seq: string; held_until: number | null }>();
+      return results;
+    },
+    warnings: () => logs.filter(({ level }) => level !== "info").map(({ event }) => event),
   };
 }
 

@@ -4,6 +4,7 @@
 --   lane 0 ready (at = due), 1 leased and sent (at = lease end), 2 running (at = lease end).
 --   Moving a row to its next state moves its key, so whoever holds the old key finds nothing. `turn` grows with each
 --   move and never returns: key and turn together are the fence.
+--   `born_at` is what its age counts from: when it was enqueued, or last answered nextAt, and not before it was due then.
 --   No index and no rowid: D1 bills a row for each index entry a move adds, and the key already lists by state and age.
 CREATE TABLE items (
   topic TEXT NOT NULL,
