@@ -117,14 +117,20 @@ export function faultyDb(): { db: D1Database; ask: (call: number) => "pass" | "f
   return faulty;
 }
 
-/** A runtime over the real local D1 with a queue, a clock and randomness of the test's. */
+const WEEK = 7 * 86_400_000;
+let worldsMade = 0;
+
+/** A runtime over the real local D1 with a queue, a clock and randomness of the test's. Worlds of one file share the tick
+ * record, so each starts a week after the one before it.
+ */
 export function createWorld(
   modules: readonly Module[],
   options: { ports?: Partial<Ports>; db?: D1Database; start?: number } = {},
 ): World {
   const queue = new HeldQueue();
   const logs: LogEvent[] = [];
-  const clock = { now: options.start ?? Date.UTC(2026, 0, 1, 12) };
+  worldsMade += 1;
+  const clock = { now: options.start ?? Date.UTC(2026, 0, 1, 12) + worldsMade * WEEK };
   const ports: Ports = {
     ...platformPorts,
     clock: () => clock.now,
