@@ -59,10 +59,9 @@ export const pageSchema = v.strictObject({
 /** A page of tick records, newest first. */
 export async function readTicks(db: D1Database, now: number, page: v.InferOutput<typeof pageSchema>) {
   const { results } = await listTicks(db, page.cursor ?? null, page.limit + 1).all();
-  const rows = results.map(parseTick).filter((row) => row !== null);
-  const shown = rows.slice(0, page.limit);
+  const shown = results.slice(0, page.limit);
   return {
-    items: shown.map((row) => tickView(row, now)),
+    items: shown.flatMap((row) => parseTick(row) ?? []).map((row) => tickView(row, now)),
     nextCursor: results.length > page.limit ? String(shown.at(-1)?.id) : null,
   };
 }

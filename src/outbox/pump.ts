@@ -1,5 +1,5 @@
 import { errorText } from "../core/text.ts";
-import { SECOND } from "../core/time.ts";
+import { MINUTE, SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
 import { type ClaimedRow, claim } from "./items.ts";
 import { MESSAGE_BATCH, type PumpMessage, pumpMessage } from "./message.ts";
@@ -16,20 +16,25 @@ import type { Topic } from "./topic.ts";
  * pump message that comes twice finds its step taken and does nothing.
  */
 
+/**
+ * How far ahead the tick and the pump claim, ms: what is due within the coming minute is sent with its delay and starts
+ * in its second. A quarter of a minute more, so that a late next tick is no gap.
+ */
+export const AHEAD_MS = MINUTE + 15 * SECOND;
 /** A chain ends before the next tick may start another. */
 export const CHAIN_MS = 55 * SECOND;
 /** Most items of one chain. */
 export const CHAIN_ITEMS = 250_000;
 /** Messages a page makes, at most: ten sends. */
-export const PAGE_MESSAGES = 10 * MESSAGE_BATCH;
+const PAGE_MESSAGES = 10 * MESSAGE_BATCH;
 /** Most rows a page claims, however many go in a message: one statement's work. */
-export const PAGE_ROWS = 5_000;
+const PAGE_ROWS = 5_000;
 /** A queue that holds more messages than this gets no more pages until the next tick, messages. */
 const BACKLOG_MESSAGES = 100_000;
 
 /** Rows in one page of a topic. */
-export function pageRows(topic: Topic, messages: number = PAGE_MESSAGES): number {
-  return Math.min(messages * topic.options.itemsPerMessage, PAGE_ROWS);
+function pageRows(topic: Topic): number {
+  return Math.min(PAGE_MESSAGES * topic.options.itemsPerMessage, PAGE_ROWS);
 }
 
 /** Starts a chain for each topic that has none living. Answers the topics whose chain is ours to send. */
@@ -80,7 +85,7 @@ export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpM
       .bind(topic.name, pump.chain, pump.step, step, pump.claimed, now),
     claim(db, leaseOf(runtime, topic), {
       now,
-      ahead: now,
+      ahead: now + AHEAD_MS,
       limit: page,
       path: "queue",
       load: false,

@@ -116,7 +116,17 @@ export async function settle(
     ...moving,
   ];
   if (own.length === 0) return { settled: 0, released: 0, lost: 0 };
-  const results = await commit(invocation, own, hooksOf(invocation, decided));
+  const hooks = hooksOf(invocation, decided);
+  let results: D1Result[];
+  try {
+    results = await invocation.db.batch([...own, ...[...hooks.values()].flat()]);
+  } catch (error) {
+    const [hooked, ...others] = hooks.keys();
+    if (hooked === undefined || classifyDbError(error) !== "broken") throw error;
+    if (others.length > 0) return settleApart(invocation, deliveries, releases, options);
+    hookFailed(invocation, hooked, error);
+    results = await invocation.db.batch(own);
+  }
 
   const firstMove = own.length - moving.length;
   const finished = ended.length > 0 ? (results[firstMove - 1]?.meta.changes ?? 0) : 0;
@@ -171,43 +181,52 @@ function corpseOf({ row, settlement }: Decided) {
   return { fence: fenceOf(row), reason, error, counted: reason === "attempts_exhausted" };
 }
 
-/** The statements that modules want committed with these settlements. A hook that throws is logged and left out. */
-function hooksOf(invocation: Invocation, decided: readonly Decided[]): D1PreparedStatement[] {
-  const byTopic = new Map<Topic, Settlement[]>();
-  for (const { row, topic, settlement } of decided) {
-    if (!topic.options.onSettle || row.superseded) continue;
-    const list = byTopic.get(topic);
-    if (list === undefined) byTopic.set(topic, [settlement]);
-    else list.push(settlement);
-  }
-  return [...byTopic].flatMap(([topic, settled]) => {
+/** The statements that each topic wants committed with its settlements. A hook that fails is logged and left out. */
+function hooksOf(invocation: Invocation, decided: readonly Decided[]): Map<Topic, D1PreparedStatement[]> {
+  const heard = decided.filter(({ row, topic }) => topic.options.onSettle !== null && !row.superseded);
+  const hooks = new Map<Topic, D1PreparedStatement[]>();
+  for (const [topic, all] of Map.groupBy(heard, ({ topic }) => topic)) {
     try {
       const context = contextFor(invocation, splitTopicName(topic.name).module);
-      return topic.options.onSettle?.(settled, context) ?? [];
+      const settled = all.map(({ settlement }) => settlement);
+      const statements: unknown = topic.options.onSettle?.(settled, context);
+      if (!Array.isArray(statements) || !statements.every(isStatement)) throw new Error("it answered no statements");
+      if (statements.length > 0) hooks.set(topic, statements);
     } catch (error) {
-      invocation.runtime.ports.log({
-        event: "hook_failed",
-        level: "error",
-        topic: topic.name,
-        error: errorText(error),
-      });
-      return [];
+      hookFailed(invocation, topic, error);
     }
-  });
+  }
+  return hooks;
 }
 
-async function commit(
-  { db, runtime }: Invocation,
-  own: D1PreparedStatement[],
-  hooks: D1PreparedStatement[],
-): Promise<D1Result[]> {
-  try {
-    return await db.batch([...own, ...hooks]);
-  } catch (error) {
-    if (hooks.length === 0 || classifyDbError(error) !== "broken") throw error;
-    runtime.ports.log({ event: "hook_failed", level: "error", error: errorText(error) });
-    return db.batch(own);
+function isStatement(value: unknown): value is D1PreparedStatement {
+  return typeof (value as D1PreparedStatement | null | undefined)?.bind === "function";
+}
+
+function hookFailed({ runtime }: Invocation, topic: Topic, error: unknown): void {
+  runtime.ports.log({ event: "hook_failed", level: "error", topic: topic.name, error: errorText(error) });
+}
+
+/** Settles each topic by itself: of several topics' hooks one is wrong, and it may lose no other's. */
+async function settleApart(
+  invocation: Invocation,
+  deliveries: readonly Delivery[],
+  releases: readonly Release[],
+  options: { resend: boolean },
+): Promise<Settled> {
+  const sum: Settled = { settled: 0, released: 0, lost: 0 };
+  for (const topic of new Set([...deliveries, ...releases].map((one) => one.topic))) {
+    const part = await settle(
+      invocation,
+      deliveries.filter((one) => one.topic === topic),
+      releases.filter((one) => one.topic === topic),
+      options,
+    );
+    sum.settled += part.settled;
+    sum.released += part.released;
+    sum.lost += part.lost;
   }
+  return sum;
 }
 
 /** Sends rows that were moved leased; what the queue refuses is given back, ready for the tick. */
@@ -216,27 +235,50 @@ async function sendMoved(invocation: Invocation, moved: readonly MovedRow[]): Pr
     moved.filter(({ lane }) => lane === 1),
     ({ topic }) => topic,
   );
-  for (const [name, rows] of byTopic) {
+  const outgoing = [...byTopic].flatMap(([name, rows]): Outgoing[] => {
     const topic = invocation.runtime.topics.get(name);
-    if (topic !== undefined) await sendOrRelease(invocation, topic, rows);
-  }
+    return topic === undefined ? [] : [{ topic, rows }];
+  });
+  await sendAll(invocation, outgoing);
 }
 
-/** Sends leased rows. Rows whose send was refused or hung get a new key first, so that a late message finds nothing. */
-export async function sendOrRelease(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Sent> {
-  const outcome = await sendLeased(invocation, topic, rows);
-  const { unsent, error } = outcome;
-  if (unsent.length === 0) return outcome;
+/** Leased rows of one topic, to be sent. */
+export interface Outgoing {
+  topic: Topic;
+  rows: readonly ClaimedRow[];
+}
+
+/**
+ * Sends leased rows of several topics at the same time, so that a queue that hangs is waited for once. All rows whose
+ * send was refused or hung are given back in one statement: their key is new, and a late message finds nothing.
+ * Answers for each topic, in the order asked.
+ */
+export async function sendAll(invocation: Invocation, outgoing: readonly Outgoing[]): Promise<Sent[]> {
   const { ports } = invocation.runtime;
-  ports.log({ event: "send_refused", level: "warn", topic: topic.name, count: unsent.length, error });
-  await release(invocation, topic, unsent).catch((failure) => {
-    ports.log({ event: "release_failed", level: "warn", topic: topic.name, error: errorText(failure) });
+  const outcomes = await Promise.all(outgoing.map(({ topic, rows }) => sendLeased(invocation, topic, rows)));
+  const releases = outcomes.flatMap(({ unsent, error }, index): Release[] => {
+    const topic = outgoing[index]?.topic;
+    if (topic === undefined || unsent.length === 0) return [];
+    ports.log({ event: "send_refused", level: "warn", topic: topic.name, count: unsent.length, error });
+    return given(topic, unsent);
   });
-  return outcome;
+  await settle(invocation, [], releases, { resend: false }).catch((failure) => {
+    ports.log({ event: "release_failed", level: "warn", count: releases.length, error: errorText(failure) });
+  });
+  return outcomes;
+}
+
+/** {@link sendAll} for one topic. */
+export async function sendOrRelease(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Sent> {
+  const [outcome] = await sendAll(invocation, [{ topic, rows }]);
+  return outcome as Sent;
 }
 
 /** Gives claimed rows back, ready at their old due time, uncounted. */
 export function release(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Settled> {
-  const releases = rows.map((row) => ({ topic, row: { ...row, lane: 1 as const } }));
-  return settle(invocation, [], releases, { resend: false });
+  return settle(invocation, [], given(topic, rows), { resend: false });
+}
+
+function given(topic: Topic, rows: readonly ClaimedRow[]): Release[] {
+  return rows.map((row) => ({ topic, row: { ...row, lane: 1 } }));
 }

@@ -1,13 +1,7 @@
+import { AHEAD_MS } from "../outbox/pump.ts";
 import type { Runtime } from "../outbox/runtime.ts";
 import { leaseOf } from "../outbox/runtime.ts";
 import type { Path, Topic } from "../outbox/topic.ts";
-import { MINUTE, SECOND } from "../core/time.ts";
-
-/**
- * How far ahead a tick claims what goes by the queue, ms: what is due within the coming minute is sent with its delay
- * and starts in its second. A quarter of a minute more, so that a late next tick is no gap.
- */
-export const AHEAD_MS = MINUTE + 15 * SECOND;
 
 /** A topic at the tick's instant. `oldest` is the least due time or lapsed lease it holds; null = nothing to claim. */
 export interface DueTopic {

@@ -1,13 +1,14 @@
 import { errorText } from "../core/text.ts";
+import { MINUTE } from "../core/time.ts";
 import { type ClaimedRow, claim } from "../outbox/items.ts";
 import { MESSAGE_BATCH } from "../outbox/message.ts";
-import { pageRows, sendPump, startChains } from "../outbox/pump.ts";
+import { AHEAD_MS, sendPump, startChains } from "../outbox/pump.ts";
 import { type Invocation, leaseOf } from "../outbox/runtime.ts";
-import { sendOrRelease } from "../outbox/settle.ts";
+import { sendAll } from "../outbox/settle.ts";
 import type { Topic } from "../outbox/topic.ts";
-import { AHEAD_MS, type DueTopic } from "./due.ts";
+import type { DueTopic } from "./due.ts";
 
-/** Topics that one tick claims for the queue: a statement each. The others are older at the next tick and come first. */
+/** Topics that one tick claims for the queue: a statement each, and a chain to go on with. */
 export const TOPICS_A_TICK = 8;
 /** Sends of one tick, shared by its topics; a larger backlog is pumped. */
 export const SENDS_A_TICK = 8;
@@ -23,53 +24,62 @@ export interface Sends {
 /** Claims what is due on queue topics, in one call, and sends it. A topic with more than its page gets a pump chain. */
 export async function sendDue(invocation: Invocation, due: readonly DueTopic[], chain: string): Promise<Sends> {
   const { db, now, runtime } = invocation;
-  const sends: Sends = { claimed: 0, sent: 0, failed: 0, refused: [] };
-  const topics = due
-    .filter(({ path, paused, oldest }) => path === "queue" && !paused && oldest !== null)
-    .slice(0, TOPICS_A_TICK)
-    .map(({ topic }) => topic);
-  if (topics.length === 0) return sends;
-  const messages = Math.max(1, Math.floor(SENDS_A_TICK / topics.length)) * MESSAGE_BATCH;
+  const none: Sends = { claimed: 0, sent: 0, failed: 0, refused: [] };
+  const topics = chosen(due, now);
+  if (topics.length === 0) return none;
+  // Rows, not messages: each may have to travel alone, and the sends of a tick are bounded.
+  const page = Math.max(1, Math.floor(SENDS_A_TICK / topics.length)) * MESSAGE_BATCH;
 
   let claims: D1Result<ClaimedRow>[];
   try {
     claims = await db.batch<ClaimedRow>(
       topics.map((topic) =>
-        claim(db, leaseOf(runtime, topic), {
-          now,
-          ahead: now + AHEAD_MS,
-          limit: pageRows(topic, messages),
-          path: "queue",
-          load: false,
-        }),
+        claim(db, leaseOf(runtime, topic), { now, ahead: now + AHEAD_MS, limit: page, path: "queue", load: false }),
       ),
     );
   } catch (error) {
     runtime.ports.log({ event: "claim_failed", level: "error", error: errorText(error) });
-    return { ...sends, failed: 1 };
+    return { ...none, failed: 1 };
   }
 
-  const more: Topic[] = [];
-  for (const [index, topic] of topics.entries()) {
-    const rows = claims[index]?.results ?? [];
-    sends.claimed += rows.length;
-    if (rows.length === 0) continue;
-    const { sent, unsent } = await sendOrRelease(invocation, topic, rows);
-    sends.sent += sent.length;
-    if (unsent.length > 0) {
-      sends.refused.push(topic);
-      sends.failed += 1;
-    } else if (rows.length >= pageRows(topic, messages)) more.push(topic);
-  }
-  await pumpOn(invocation, more, chain);
-  return sends;
+  const outgoing = topics
+    .map((topic, index) => ({ topic, rows: claims[index]?.results ?? [] }))
+    .filter(({ rows }) => rows.length > 0);
+  const outcomes = await sendAll(invocation, outgoing);
+  const accepted = outgoing.filter((_, index) => outcomes[index]?.unsent.length === 0);
+  const refused = outgoing.filter((one) => !accepted.includes(one)).map(({ topic }) => topic);
+  await pumpOn(
+    invocation,
+    accepted.filter(({ rows }) => rows.length >= page).map(({ topic }) => topic),
+    chain,
+  );
+  return {
+    claimed: outgoing.reduce((sum, { rows }) => sum + rows.length, 0),
+    sent: outcomes.reduce((sum, { sent }) => sum + sent.length, 0),
+    failed: refused.length,
+    refused,
+  };
+}
+
+/**
+ * The topics of this tick: those whose oldest item has waited longest, and the last place goes round among the others,
+ * a topic a minute, so that none is starved by as many others as there are places, however far behind those are.
+ */
+function chosen(due: readonly DueTopic[], now: number): Topic[] {
+  const waiting = due
+    .filter(({ path, paused, oldest }) => path === "queue" && !paused && oldest !== null)
+    .map(({ topic }) => topic);
+  if (waiting.length <= TOPICS_A_TICK) return waiting;
+  const oldest = waiting.slice(0, TOPICS_A_TICK - 1);
+  const others = waiting.slice(TOPICS_A_TICK - 1);
+  const turn = others[Math.floor(now / MINUTE) % others.length];
+  return turn === undefined ? oldest : [...oldest, turn];
 }
 
 async function pumpOn(invocation: Invocation, topics: readonly Topic[], chain: string): Promise<void> {
   try {
-    for (const topic of await startChains(invocation, topics, chain)) {
-      await sendPump(invocation, topic, { chain, step: 0, claimed: 0 });
-    }
+    const started = await startChains(invocation, topics, chain);
+    await Promise.all(started.map((topic) => sendPump(invocation, topic, { chain, step: 0, claimed: 0 })));
   } catch (error) {
     invocation.runtime.ports.log({ event: "pump_ended", level: "warn", why: errorText(error) });
   }
