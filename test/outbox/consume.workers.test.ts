@@ -183,7 +183,7 @@ describe("fences", () => {
       const [{ at, seq, turn }] = results as unknown as [{ at: number; seq: string; turn: number }];
       messages.push({ body: { v: 1, topic: name, items: [[at, seq, turn]] }, delaySeconds: 0 });
       if (round === 999) continue;
-      const row = { ...(results[0] as object), lane: 1 } as never;
+      const row = { ...(results[0] as unknown as object), lane: 1 } as never;
       const given = await settle(invocation, [], [{ topic, row }], { resend: false });
       expect(given).toMatchObject({ released: 1, lost: 0 });
     }
