@@ -94,7 +94,6 @@ function tally<T>(meter: Meter, result: D1Result<T>): D1Result<T> {
 export function classifyDbError(error: unknown): "retry" | "later" | "broken" {
   const text = error instanceof Error ? error.message : String(error);
   if (error instanceof Error && error.name === "TimedOut") return "later";
-  if (error instanceof TypeError) return "broken";
   if (/overloaded|queued for too long|daily .*limit/i.test(text)) return "later";
   if (
     /constraint|syntax|no such|too many|number of parameter|SQLITE_(ERROR|CONSTRAINT|MISMATCH|RANGE|AUTH|TOOBIG)|D1_TYPE_ERROR/i.test(
