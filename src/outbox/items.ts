@@ -201,7 +201,7 @@ export function claim(
      WHERE topic = ?1 AND lane = ${lane} AND at <= ?2 ORDER BY at, seq LIMIT ?4)`;
   const { pump } = options;
   const living =
-    pump === undefined ? "" : "AND EXISTS (SELECT 1 FROM pumps WHERE topic = ?1 AND chain = ?8 AND step = ?9)";
+    pump === undefined ? "" : "AND EXISTS (SELECT 1 FROM pumps WHERE topic = ?1 AND chain = ?8 AND step = ?9 AND until > ?2)";
   const statement = db.prepare(
     `UPDATE items SET lane = 1, at = max(?2, due_at) + ?5, turn = turn + 1, lapses = lapses + (lane > 0)
      WHERE (topic, lane, at, seq) IN (

@@ -76,22 +76,23 @@ export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpM
   const { db, now, runtime } = invocation;
   const page = pageRows(topic);
   const step = pump.step + 1;
-  const [taken, claimed] = (await db.batch([
-    db
-      .prepare(
-        `UPDATE pumps SET step = ?4, claimed = ?5 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?6
-         RETURNING until`,
-      )
-      .bind(topic.name, pump.chain, pump.step, step, pump.claimed, now),
+  // The claim first: it asks for the step that this message is about to take, so that a second one claims nothing.
+  const [claimed, taken] = (await db.batch([
     claim(db, leaseOf(runtime, topic), {
       now,
       ahead: now + AHEAD_MS,
       limit: page,
       path: "queue",
       load: false,
-      pump: { chain: pump.chain, step },
+      pump: { chain: pump.chain, step: pump.step },
     }),
-  ])) as [D1Result<{ until: number }>, D1Result<ClaimedRow>];
+    db
+      .prepare(
+        `UPDATE pumps SET step = ?4, claimed = ?5 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?6
+         RETURNING until`,
+      )
+      .bind(topic.name, pump.chain, pump.step, step, pump.claimed, now),
+  ])) as [D1Result<ClaimedRow>, D1Result<{ until: number }>];
   if (taken.results.length === 0) return;
 
   const { sent, unsent, backlog } = await sendOrRelease(invocation, topic, claimed.results);
