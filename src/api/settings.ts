@@ -33,7 +33,8 @@ export function readSettings(
     }
   }
   const limits = given ?? readLimits(env.SCHEDULED_LIMITS, problems);
-  const floors = checkFloors(limits, modules, RUNTIME_RESERVE);
+  const reserve = { ...RUNTIME_RESERVE, queries: RUNTIME_RESERVE.queries + modules.length };
+  const floors = checkFloors(limits, modules, reserve);
   if (!floors.ok) problems.push({ code: floors.code, setting: floors.field, detail: floors.message });
   return { settings: { limits, tokens: readTokens(env.DUEWORK_TOKENS, problems) }, problems };
 }

@@ -1,7 +1,8 @@
-import type { Budget } from "../core/budget.ts";
+import { amountsOf, type Budget, type Cost, COUNTED } from "../core/budget.ts";
 import { splitTopicName } from "../core/names.ts";
 import { errorText } from "../core/text.ts";
 import { SECOND } from "../core/time.ts";
+import { since } from "../db/meter.ts";
 import { begin, claim, type LoadedRow } from "./items.ts";
 import type { DrainOptions, DrainReport } from "./outbox.ts";
 import { type Delivery, deliver, exhausted } from "./run.ts";
@@ -10,7 +11,7 @@ import { fenceOf, type Release, settle } from "./settle.ts";
 import { runningLeaseMs, SETTLE_MARGIN_MS, type Path, type Topic } from "./topic.ts";
 
 /** Statements of a pass itself, charged before it claims: the claim, and giving back what was not worked. */
-const PASS_COST = { queries: 2 };
+export const PASS_COST = { queries: 2 };
 /** An item is not begun with less wall time than this left (or its own deadline, when that is shorter), ms. */
 const LEAST_ITEM_MS = SECOND;
 
@@ -76,7 +77,7 @@ async function work(
   invocation: Invocation,
   topic: Topic,
   budget: Budget,
-  cost: NonNullable<DrainOptions["cost"]>,
+  cost: Cost,
   rows: readonly LoadedRow[],
   report: DrainReport,
 ): Promise<void> {
@@ -84,6 +85,7 @@ async function work(
   const { deadlineMs, maxDeliveries, settleEvery } = topic.options;
   const context = contextFor(invocation, splitTopicName(topic.name).module, budget);
   const least = Math.min(LEAST_ITEM_MS, deadlineMs);
+  const carries = carrier(invocation, budget, cost);
   let pending: Delivery[] = [];
   const flush = async (rest: readonly Release[] = []) => {
     const { settled, released, lost } = await settle(invocation, pending, rest, { resend: false });
@@ -97,7 +99,8 @@ async function work(
     const at = clock();
     const leaseLeft = row.at - instantOf(invocation) - SETTLE_MARGIN_MS;
     const share = budget.deadline === null ? deadlineMs : Math.min(deadlineMs, budget.deadline - at);
-    const stopped = leaseLeft < deadlineMs ? "lease" : share < least || !budget.trySpend(cost) ? "budget" : null;
+    const carried = () => share >= least && carries() && budget.trySpend(cost);
+    const stopped = leaseLeft < deadlineMs ? "lease" : carried() ? null : "budget";
     if (stopped !== null) {
       await flush(rows.slice(index).map((one) => ({ topic, row: one })));
       report.stopped = stopped;
@@ -111,6 +114,24 @@ async function work(
     if (pending.length >= settleEvery || row.lapses > 0) await flush();
   }
   await flush();
+}
+
+/**
+ * Answers whether what is left still carries one more item, together with what the items before it used beyond their
+ * cost (a handler that asks twice, the dead letter of a keyed item): an invocation's limits are the platform's too.
+ */
+function carrier({ meter }: Invocation, budget: Budget, cost: Cost): () => boolean {
+  const unit = amountsOf(cost);
+  const usedBefore = { ...meter };
+  const spentBefore = budget.spent;
+  return () => {
+    const used = since(meter, usedBefore);
+    const { spent, remaining } = budget;
+    return COUNTED.every((each) => {
+      const excess = Math.max(0, used[each] - (spent[each] - spentBefore[each]));
+      return (remaining[each] ?? Number.POSITIVE_INFINITY) - excess >= unit[each];
+    });
+  };
 }
 
 /** A row that has lapsed before begins on its own, so that only its own begins count against it. Null: lost. */

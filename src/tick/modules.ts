@@ -1,8 +1,9 @@
-import type { Budget } from "../core/budget.ts";
-import { rotate, type Split, warningFor } from "../core/split.ts";
+import { amountsOf, type Budget } from "../core/budget.ts";
+import { splitTopicName } from "../core/names.ts";
+import { type Floor, rotate, type Sharer, type Split, warningFor } from "../core/split.ts";
 import { errorText } from "../core/text.ts";
 import { since } from "../db/meter.ts";
-import { drainWithin } from "../outbox/drain.ts";
+import { drainWithin, PASS_COST } from "../outbox/drain.ts";
 import type { Module } from "../outbox/module.ts";
 import { contextFor, type Invocation } from "../outbox/runtime.ts";
 import type { Path, Topic } from "../outbox/topic.ts";
@@ -18,6 +19,41 @@ export interface Drain {
   path: Path | "any";
 }
 
+/** A module's turn, as the split shares it out and the tick runs it. */
+export interface Turn extends Sharer {
+  readonly module: Module;
+  readonly drains: readonly Drain[];
+  /** The record says when it begins: a statement of its own. A module without anything to do needs none. */
+  readonly marked: boolean;
+}
+
+/**
+ * The turns of a tick. A module with a drain is not worth starting below what one item of its oldest topic costs: its
+ * drain would be refused, tick after tick, while its share counts as offered. So that is its floor, if its own is less.
+ */
+export function turnsOf(order: readonly Module[], drains: readonly Drain[]): Turn[] {
+  return order.map((module) => {
+    const own = drains.filter(({ topic }) => splitTopicName(topic.name).module === module.name);
+    const [oldest] = own;
+    return {
+      name: module.name,
+      floor: oldest === undefined ? module.floor : atLeast(module.floor ?? {}, oldest.topic),
+      module,
+      drains: own,
+      marked: module.scheduled !== null || own.length > 0,
+    };
+  });
+}
+
+function atLeast(floor: Floor, { options }: Topic): Floor {
+  const { subrequests, queries } = amountsOf(options.cost);
+  return {
+    ...floor,
+    subrequests: Math.max(floor.subrequests ?? 0, subrequests),
+    queries: Math.max(floor.queries ?? 0, queries + PASS_COST.queries),
+  };
+}
+
 /**
  * Runs the modules one after another, each within its share: its own `scheduled`, then its topics that go by the
  * drain. A throw is recorded and spoils nobody's tick; nothing is ever cancelled; a module that was offered nothing is
@@ -28,24 +64,18 @@ export async function runModules(
   invocation: Invocation,
   tickId: number,
   split: Split,
-  order: readonly Module[],
-  drains: readonly Drain[],
+  turns: readonly Turn[],
 ): Promise<ModuleReport[]> {
   const { db, meter, runtime } = invocation;
   const { clock } = runtime.ports;
-  const names = order.map(({ name }) => name);
+  const names = turns.map(({ name }) => name);
   const reports: ModuleReport[] = [];
-  for (const [index, module] of order.entries()) {
-    const own = drains.filter(({ topic }) => topic.name.startsWith(`${module.name}.`));
-    const before = { ...meter };
-    if (module.scheduled !== null || own.length > 0)
-      await mark(invocation, markRunning(db, tickId, names, module.name));
-    split.charge(since(meter, before));
-
+  for (const [index, { module, drains, marked }] of turns.entries()) {
+    if (marked) await mark(invocation, markRunning(db, tickId, names, module.name));
     const startedAt = clock();
     const used = { ...meter };
     const { budget, share, bornEmpty } = split.next(startedAt);
-    const worked = await runModule(invocation, module, budget, own);
+    const worked = await runModule(invocation, module, budget, drains);
     const measured = since(meter, used);
     split.settle(budget, measured);
 

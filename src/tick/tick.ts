@@ -1,7 +1,7 @@
 import type { Limits } from "../core/budget.ts";
 import { createSplit, nextStart } from "../core/split.ts";
 import { errorText } from "../core/text.ts";
-import { MINUTE } from "../core/time.ts";
+import { MINUTE, SECOND } from "../core/time.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import { type ClaimedSlot, claimDueSlots } from "../jobs/hand-over.ts";
@@ -9,7 +9,7 @@ import { type JobsAtWork, NO_JOBS } from "../jobs/selection.ts";
 import { type JobRow, readJobs } from "../jobs/slots.ts";
 import { workSlot } from "../jobs/work.ts";
 import { type DueTopic, dueTopics, readDue } from "./due.ts";
-import { type Drain, orderOf, runModules } from "./modules.ts";
+import { type Drain, orderOf, runModules, turnsOf } from "./modules.ts";
 import {
   buryDead,
   close,
@@ -27,10 +27,16 @@ import { forgetHeldKeys } from "../outbox/items.ts";
 
 /** Statements the tick keeps for closing its record, out of the modules' pool. */
 const CLOSING_QUERIES = 3;
-/** The most statements and sends the runtime itself makes in a tick, out of the same limits: see `docs/envelope.md`. */
-export const RUNTIME_RESERVE = { queries: 24, subrequests: 16 } as const;
-/** Wall time that an open record may outlive its limit before the tick counts as dead, ms. */
-const WALL_MARGIN_MS = MINUTE;
+/**
+ * The most statements and sends the runtime itself makes in a tick, out of the same limits, besides a statement for each
+ * module that says which one runs: see `docs/envelope.md`.
+ */
+export const RUNTIME_RESERVE = { queries: 30, subrequests: 20 } as const;
+/**
+ * Wall time that an open record may outlive its limit before the tick counts as dead, ms: for a last call to D1. At the
+ * default limits the very next tick tells of a dead one.
+ */
+const WALL_MARGIN_MS = 15 * SECOND;
 /** The platform's own wall for a cron invocation, ms: what an unbounded tick is held to in its record. */
 const PLATFORM_WALL_MS = 15 * MINUTE;
 /** Held keys a tick frees at most. */
@@ -59,14 +65,16 @@ export async function tick(
   const chain = createSeqs(runtime.ports.bytes)(now);
   const sends = await sendDue(invocation, opened.due, chain);
 
-  const split = createSplit(limits, order, startedAt);
-  await workRefused(invocation, slots.refused, split.next(runtime.ports.clock()).budget.deadline);
-  split.charge({ queries: invocation.meter.queries + CLOSING_QUERIES, subrequests: invocation.meter.subrequests });
   const drains = drainsOf(
     opened.due,
     sends.refused.map(({ name }) => name),
   );
-  const modules = await runModules(invocation, opened.id, split, order, drains);
+  const turns = turnsOf(order, drains);
+  const split = createSplit(limits, turns, startedAt);
+  await workRefused(invocation, slots.refused, split.next(runtime.ports.clock()).budget.deadline);
+  const { queries, subrequests } = invocation.meter;
+  split.charge({ queries: queries + turns.filter(({ marked }) => marked).length + CLOSING_QUERIES, subrequests });
+  const modules = await runModules(invocation, opened.id, split, turns);
 
   const report: TickReport = {
     slots: slots.claimed,
