@@ -1,7 +1,8 @@
-import { mkdir, writeFile } from "node:fs/promises";
+import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { createServer } from "node:net";
 import path from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
+import { stripVTControlCharacters } from "node:util";
 import { type Group, startGroup } from "./process.ts";
 
 /** This package's own folder. */
@@ -15,6 +16,8 @@ export interface LocalOptions {
   flags?: readonly string[];
   /** The Worker's folder, the one with `wrangler.jsonc`. Default: this repository. */
   root?: string;
+  /** Bundles the Worker once and runs that: an edit to its source restarts nothing, and loses no queue's messages. */
+  frozen?: boolean;
   /** Gets what wrangler prints, beside the log file. */
   echo?: (chunk: Buffer) => void;
   /** Ends a start that is under way. */
@@ -38,13 +41,6 @@ export interface Local {
 /** A runtime that did not start: one sentence why. */
 export class StartError extends Error {
   override readonly name = "StartError";
-  /** The last that wrangler printed. */
-  readonly output: string;
-
-  constructor(message: string, output = "") {
-    super(message);
-    this.output = output;
-  }
 }
 
 /** Longest wait until `/healthz` answers, ms: a cold start on a busy machine has taken 24 s. */
@@ -65,14 +61,26 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   const logFile = path.join(dir, "wrangler.log");
   await writeFile(logFile, "");
   const run = (args: readonly string[]) =>
-    startGroup(process.execPath, [WRANGLER, ...args], { cwd: root, env: environment(dir), logFile, echo: options.echo });
+    startGroup(process.execPath, [WRANGLER, ...args], {
+      cwd: root,
+      env: environment(dir),
+      logFile,
+      echo: options.echo,
+    });
 
-  const migrations = run(["d1", "migrations", "apply", "DB", "--local", "--persist-to", dir]);
-  const how = await unlessAborted(migrations, signal);
-  if (how !== "ended with code 0") throw new StartError(`applying the migrations ${how}`, migrations.tail());
+  const finish = async (what: string, args: readonly string[]) => {
+    const how = await unlessAborted(run(args), signal);
+    if (how !== "ended with code 0") throw await startError(`${what} ${how}`, logFile);
+  };
+  await finish("applying the migrations", ["d1", "migrations", "apply", "DB", "--local", "--persist-to", dir]);
+  const bundle = path.join(dir, "worker");
+  if (options.frozen) await finish("bundling", ["deploy", "--dry-run", "--outdir", bundle]);
 
   const group = run([
     ...["dev", "--persist-to", dir, "--port", String(port)],
+    ...(options.frozen
+      ? [path.join(bundle, "worker.js"), "--no-bundle", "--config", path.join(root, "wrangler.jsonc")]
+      : []),
     ...absent(flags, "--ip", "127.0.0.1"),
     ...absent(flags, "--inspector-port", "0"),
     "--show-interactive-dev-session=false",
@@ -80,7 +88,7 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   ]);
   const url = `http://127.0.0.1:${port}`;
   try {
-    await ready(url, group, signal);
+    await ready(url, group, logFile, signal);
   } catch (error) {
     await group.stop();
     throw error;
@@ -116,7 +124,7 @@ async function unlessAborted(group: Group, signal: AbortSignal | undefined): Pro
   return how;
 }
 
-async function ready(url: string, group: Group, signal: AbortSignal | undefined): Promise<void> {
+async function ready(url: string, group: Group, logFile: string, signal: AbortSignal | undefined): Promise<void> {
   let ended: string | null = null;
   group.ended.then((how) => {
     ended = how;
@@ -124,13 +132,20 @@ async function ready(url: string, group: Group, signal: AbortSignal | undefined)
   const until = Date.now() + READY_MS;
   while (Date.now() < until) {
     signal?.throwIfAborted();
-    if (ended !== null) throw new StartError(`wrangler dev ${ended}`, group.tail());
+    if (ended !== null) throw await startError(`wrangler dev ${ended}`, logFile);
     const health = await look(url);
     if (health === "ready") return;
     if (health !== null) throw new StartError(`the Worker is misconfigured: ${health}`);
     await sleep(LOOK_MS);
   }
-  throw new StartError(`${url}/healthz was not ready within ${READY_MS / 1_000} s`, group.tail());
+  throw await startError(`${url}/healthz was not ready within ${READY_MS / 1_000} s`, logFile);
+}
+
+/** The first error that wrangler has printed says more than how it ended. */
+async function startError(what: string, logFile: string): Promise<StartError> {
+  const log = stripVTControlCharacters(await readFile(logFile, "utf8").catch(() => ""));
+  const error = /\[ERROR\]\s*(.+)/.exec(log)?.[1];
+  return new StartError(error === undefined ? `${what}; see ${logFile}` : `${what}: ${error}`);
 }
 
 /** `ready`, what is misconfigured, or null: no answer yet. */

@@ -1,5 +1,5 @@
 import { type ChildProcess, spawn } from "node:child_process";
-import { createWriteStream } from "node:fs";
+import { appendFileSync } from "node:fs";
 import { setTimeout as sleep } from "node:timers/promises";
 
 /**
@@ -11,8 +11,6 @@ export interface Group {
   readonly pid: number;
   /** Settles when the leader has ended, with one sentence that says how. Never rejects. */
   readonly ended: Promise<string>;
-  /** The last lines that the group has printed. */
-  tail(): string;
   /** Ends all of the group: asks (TERM), and after `graceMs` no longer asks (KILL). May be called again. */
   stop(graceMs?: number): Promise<void>;
   /** Ends all of the group as a crash would: at once and without a word. */
@@ -28,8 +26,6 @@ export interface GroupOptions {
   echo?: ((chunk: Buffer) => void) | undefined;
 }
 
-/** Characters of output that {@link Group.tail} keeps. */
-const TAIL_CHARS = 4_000;
 /** Time a group has to end when asked, ms. */
 const GRACE_MS = 5_000;
 /** Time the kernel has to end what was killed, ms: what is still listed then waits for a parent that does not reap. */
@@ -43,13 +39,13 @@ export function startGroup(command: string, args: readonly string[], options: Gr
     stdio: ["ignore", "pipe", "pipe"],
     detached: true,
   });
-  const tail = collect(child, options);
+  collect(child, options);
   const ended = new Promise<string>((resolve) => {
     child.once("error", (error) => resolve(`could not start: ${error.message}`));
     child.once("close", (code, signal) => resolve(signal === null ? `ended with code ${code}` : `ended by ${signal}`));
   });
   const { pid } = child;
-  if (pid === undefined) return { pid: 0, ended, tail, stop: async () => {}, kill: async () => {} };
+  if (pid === undefined) return { pid: 0, ended, stop: async () => {}, kill: async () => {} };
   const guard = watchOver(pid);
   let over = false;
   // Its leader gone, the rest of the group serves nobody, and holds the pipes open.
@@ -63,7 +59,7 @@ export function startGroup(command: string, args: readonly string[], options: Gr
     if (!over) signalGroup(pid, "SIGKILL");
     await gone(pid, REAP_MS);
   };
-  return { pid, ended, tail, stop: (graceMs = GRACE_MS) => finish(graceMs), kill: () => finish(0) };
+  return { pid, ended, stop: (graceMs = GRACE_MS) => finish(graceMs), kill: () => finish(0) };
 }
 
 /**
@@ -82,19 +78,13 @@ function watchOver(pid: number): ChildProcess {
   return guard;
 }
 
-function collect(child: ChildProcess, { logFile, echo }: GroupOptions): () => string {
-  const log = createWriteStream(logFile, { flags: "a" });
-  log.on("error", () => {});
-  let tail = "";
+function collect(child: ChildProcess, { logFile, echo }: GroupOptions): void {
   const take = (chunk: Buffer) => {
-    log.write(chunk);
-    tail = (tail + chunk.toString()).slice(-TAIL_CHARS);
+    appendFileSync(logFile, chunk);
     echo?.(chunk);
   };
   child.stdout?.on("data", take);
   child.stderr?.on("data", take);
-  child.once("close", () => log.end());
-  return () => tail.trim();
 }
 
 /** False: there is no such group any more. */

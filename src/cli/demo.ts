@@ -1,0 +1,190 @@
+import { mkdtemp, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { createClient, fireTick } from "./client.ts";
+import { openDatabase } from "./database.ts";
+import { account, type Evidence, type Report } from "./demo/account.ts";
+import { itemsOf, planOf } from "./demo/plan.ts";
+import { type Receiver, startReceiver } from "./demo/receiver.ts";
+import { readStored, readTicks } from "./demo/record.ts";
+import { drainHalf, feed, workTheRest } from "./demo/work.ts";
+import { EXIT, runProgram, wholeNumber } from "./flags.ts";
+import { freePort, type Local, startLocal } from "./local.ts";
+import { startProgress } from "./progress.ts";
+import { localVars, newToken } from "./secrets.ts";
+import { eachMinute } from "./ticker.ts";
+
+const HELP = `npm run demo [-- FLAGS]: runs real work through the runtime on this machine, and checks what came of it.
+
+  --items N       webhook deliveries, and half as many merchant polls (default 2000)
+  --checkouts N   checkouts to expire; not part of the demo yet
+  --json          one line of JSON last; progress goes to stderr
+  --keep          leaves the runtime running until Ctrl-C
+  --help          says this`;
+
+const ITEMS = { usual: 2_000, least: 10, most: 100_000 };
+const CHECKOUTS_MOST = 100_000;
+/** The whole demo: a base for starting, for retries and for driving time, and a generous while for each item, ms. */
+const timeoutMs = (items: number) => 420_000 + 150 * items;
+
+/** What the command line asks for. */
+export interface DemoFlags {
+  help: boolean;
+  json: boolean;
+  keep: boolean;
+  items: number;
+  checkouts: number | null;
+}
+
+/**
+ * Reads the command line.
+ * @throws UsageError, or parseArgs's own error, naming the flag
+ */
+export function readDemoFlags(argv: readonly string[]): DemoFlags {
+  const { values } = parseArgs({
+    args: [...argv],
+    options: {
+      json: { type: "boolean", default: false },
+      keep: { type: "boolean", default: false },
+      help: { type: "boolean", short: "h", default: false },
+      items: { type: "string", default: String(ITEMS.usual) },
+      checkouts: { type: "string" },
+    },
+  });
+  const { json, keep, help, checkouts } = values;
+  return {
+    ...{ json, keep, help },
+    items: wholeNumber("--items", values.items, ITEMS.least, ITEMS.most),
+    checkouts: checkouts === undefined ? null : wholeNumber("--checkouts", checkouts, 0, CHECKOUTS_MOST),
+  };
+}
+
+/** The runtime of one demo, in a folder of its own. */
+interface Scene {
+  local: Local;
+  token: string;
+  tokenFile: string;
+}
+
+async function start(dir: string, signal: AbortSignal): Promise<Scene> {
+  const token = newToken();
+  const tokenFile = path.join(dir, "token");
+  const varsFile = path.join(dir, "vars");
+  await writeFile(tokenFile, `${token}\n`, { mode: 0o600 });
+  await writeFile(varsFile, `${Object.values(localVars(token)).join("\n")}\n`, { mode: 0o600 });
+  // A file of variables stands in for `.dev.vars`, so that a developer's own settings do not change the demo.
+  const flags = ["--env-file", varsFile];
+  const state = path.join(dir, "state");
+  const local = await startLocal({ dir: state, port: await freePort(), flags, frozen: true, signal });
+  return { local, token, tokenFile };
+}
+
+/** Does the work and gathers what is known. `evidence` is filled in as it goes, so that a failure can be told too. */
+async function work(
+  { local, token }: Scene,
+  receiver: Receiver,
+  evidence: Evidence,
+  signal: AbortSignal,
+  phase: (name: string) => void,
+): Promise<void> {
+  const began = Date.now();
+  const client = createClient(local.url, token, signal);
+  const database = await openDatabase(local.dir);
+  try {
+    const stage = { plan: evidence.plan, began, url: local.url, client, database, receiver, signal, phase };
+    evidence.enqueued = await feed(stage);
+    evidence.drained = await drainHalf(stage);
+    await workTheRest(stage);
+    phase("check");
+    evidence.ticks = await readTicks(client);
+  } finally {
+    evidence.stored = readStored(database, began);
+    database.close();
+  }
+}
+
+async function demo(): Promise<number> {
+  const flags = readDemoFlags(process.argv.slice(2));
+  if (flags.help) {
+    process.stdout.write(`${HELP}\n`);
+    return EXIT.done;
+  }
+  const ending = new AbortController();
+  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
+    process.on(name, () => ending.abort(new Error(`stopped by ${name}`)));
+  }
+  const plan = planOf(flags.items);
+  const since = Date.now();
+  const seconds = () => Math.round((Date.now() - since) / 100) / 10;
+  const limitMs = timeoutMs(itemsOf(plan));
+  const late = setTimeout(() => ending.abort(new Error(`not done within ${limitMs / 1_000} s`)), limitMs);
+
+  const dir = await mkdtemp(path.join(tmpdir(), "duework-demo-"));
+  const receiver = await startReceiver(plan);
+  const evidence: Evidence = {
+    plan,
+    seen: receiver.seen,
+    enqueued: 0,
+    drained: 0,
+    stored: null,
+    ticks: null,
+    seconds: 0,
+  };
+  let phase = "start";
+  const progress = startProgress(flags.json ? process.stderr : process.stdout, () => {
+    const { succeeded, requests } = receiver.seen;
+    return `${phase}: ${succeeded.size} of ${itemsOf(plan)} items settled, ${requests} requests seen, ${seconds()} s`;
+  });
+  if (flags.checkouts !== null) progress.say("Checkouts are not part of the demo yet.");
+
+  let scene: Scene | null = null;
+  let failure: unknown = null;
+  try {
+    scene = await start(dir, ending.signal);
+    scene.local.ended.then((how) => ending.abort(new Error(`the runtime ${how}; its log: ${scene?.local.logFile}`)));
+    await work(scene, receiver, evidence, ending.signal, (name) => {
+      phase = name;
+    });
+  } catch (error) {
+    failure = ending.signal.aborted ? ending.signal.reason : error;
+  }
+  clearTimeout(late);
+  progress.end();
+
+  const report = account({ ...evidence, seconds: seconds() });
+  if (failure !== null) report.reason = `${phase}: ${failure instanceof Error ? failure.message : String(failure)}`;
+  tell(report, flags.json);
+  if (flags.keep && scene !== null && !ending.signal.aborted) await keep(scene, ending.signal, flags.json);
+  await scene?.local.stop();
+  await receiver.close();
+  if (report.ok || ending.signal.aborted) await rm(dir, { recursive: true, force: true });
+  else process.stderr.write(`What is left of it, for a look: ${dir}\n`);
+  return report.ok ? EXIT.done : EXIT.refused;
+}
+
+/** Leaves the runtime running, with a tick each minute, until a signal comes. */
+async function keep({ local, tokenFile }: Scene, signal: AbortSignal, json: boolean): Promise<void> {
+  const out = json ? process.stderr : process.stdout;
+  out.write(`Running on ${local.url}; the token is in ${tokenFile}. Ctrl-C ends it.\n`);
+  const stop = eachMinute(
+    (minute) => fireTick(local.url, minute, signal),
+    (error) => signal.aborted || console.error(error),
+  );
+  await new Promise<void>((resolve) => signal.addEventListener("abort", () => resolve(), { once: true }));
+  stop();
+}
+
+function tell(report: Report, json: boolean): void {
+  const { items, paths, ticks, maxPerTick, seconds } = report;
+  const lines = [
+    report.ok ? `All settled and checked in ${seconds} s.` : `Failed after ${seconds} s: ${report.reason}`,
+    `  items   ${items.enqueued} enqueued, ${items.settled} settled, ${items.dead} dead, ${items.lost} lost, ${items.repeated} repeated`,
+    `  paths   ${paths.drain} drained in the tick, ${paths.queue} by the queue`,
+    `  ticks   ${ticks}, none with more than ${maxPerTick.subrequests} subrequests and ${maxPerTick.queries} queries`,
+  ];
+  (json ? process.stderr : process.stdout).write(`${lines.join("\n")}\n`);
+  if (json) process.stdout.write(`${JSON.stringify(report)}\n`);
+}
+
+if (import.meta.main) await runProgram("demo", demo);
