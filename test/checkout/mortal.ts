@@ -93,7 +93,7 @@ export class Mortal {
     const sweep = this.stage.sweep(slot);
     return {
       ...sweep,
-      db: doored(DB, () => this.die()),
+      db: doored(this.stage.db, () => this.die()),
       expiry: this.expiry(sweep.expiry),
       storefront: async (workspaces, ms) => {
         const fate = this.die();
