@@ -201,7 +201,9 @@ export function claim(
      WHERE topic = ?1 AND lane = ${lane} AND at <= ?2 ORDER BY at, seq LIMIT ?4)`;
   const { pump } = options;
   const living =
-    pump === undefined ? "" : "AND EXISTS (SELECT 1 FROM pumps WHERE topic = ?1 AND chain = ?8 AND step = ?9 AND until > ?2)";
+    pump === undefined
+      ? ""
+      : "AND EXISTS (SELECT 1 FROM pumps WHERE topic = ?1 AND chain = ?8 AND step = ?9 AND until > ?2)";
   const statement = db.prepare(
     `UPDATE items SET lane = 1, at = max(?2, due_at) + ?5, turn = turn + 1, lapses = lapses + (lane > 0)
      WHERE (topic, lane, at, seq) IN (
@@ -262,29 +264,13 @@ export const HELD = `json_each(?1) j CROSS JOIN items i ON i.topic = j.value->>0
 
 /** Frees the finished rows' keys, or holds them until the instant given with each. Before {@link finish}, same batch. */
 export function freeKeys(db: D1Database, finished: readonly [Fence, number | null][]): D1PreparedStatement[] {
-  const holder = `SELECT i.topic, i.k, i.seq FROM ${HELD} WHERE i.k IS NOT NULL`;
-  const freed = finished.filter(([, heldUntil]) => heldUntil === null).map(([fence]) => fenceJson(fence));
-  const held = finished
-    .filter(([, heldUntil]) => heldUntil !== null)
-    .map(([fence, until]) => [...fenceJson(fence), until]);
-  const statements: D1PreparedStatement[] = [];
-  if (freed.length > 0) {
-    statements.push(
-      db.prepare(`DELETE FROM item_keys WHERE (topic, k, seq) IN (${holder})`).bind(JSON.stringify(freed)),
-    );
-  }
-  if (held.length > 0) {
-    statements.push(
-      db
-        .prepare(
-          `UPDATE item_keys SET held_until = h.until FROM
-             (SELECT i.topic, i.k, i.seq, j.value->>5 AS until FROM ${HELD} WHERE i.k IS NOT NULL) h
-           WHERE item_keys.topic = h.topic AND item_keys.k = h.k AND item_keys.seq = h.seq`,
-        )
-        .bind(JSON.stringify(held)),
-    );
-  }
-  return statements;
+  const holders = `(topic, k, seq) IN (SELECT i.topic, i.k, i.seq FROM ${HELD} WHERE i.k IS NOT NULL)`;
+  return [...Map.groupBy(finished, ([, heldUntil]) => heldUntil)].map(([heldUntil, some]) => {
+    const fences = JSON.stringify(some.map(([fence]) => fenceJson(fence)));
+    return heldUntil === null
+      ? db.prepare(`DELETE FROM item_keys WHERE ${holders}`).bind(fences)
+      : db.prepare(`UPDATE item_keys SET held_until = ?2 WHERE ${holders}`).bind(fences, heldUntil);
+  });
 }
 
 /** Ends rows: they are done, or their dead letter is written in the same batch. `meta.changes` says how many held. */
