@@ -32,7 +32,7 @@ export async function drainWithin(
   { limit, cost = topic.options.cost }: DrainOptions,
   path: Path | "any" = "any",
 ): Promise<DrainReport> {
-  const { runtime, now, db } = invocation;
+  const { runtime, db } = invocation;
   const { clock } = runtime.ports;
   if (!Number.isSafeInteger(limit) || limit < 0) {
     throw new RangeError(`a limit is a whole number from 0, not ${String(limit)}`);
@@ -46,6 +46,8 @@ export async function drainWithin(
   if (most === 0) return { ...report, stopped: "budget" };
 
   try {
+    // A pass may come late in a long tick: its leases count from when they are given.
+    const now = instantOf(invocation);
     const lease = leaseOf(runtime, topic);
     const rows = await db
       .batch<LoadedRow>([claim(db, lease, { now, ahead: now, limit: most, path, load: true })])
@@ -95,25 +97,33 @@ async function work(
     pending = [];
   };
 
+  const giveBack = async (stopped: "lease" | "budget", rest: readonly LoadedRow[]) => {
+    await flush(rest.map((row) => ({ topic, row })));
+    report.stopped = stopped;
+  };
+
   for (const [index, row] of rows.entries()) {
     const at = clock();
-    const leaseLeft = row.at - instantOf(invocation) - SETTLE_MARGIN_MS;
     const share = budget.deadline === null ? deadlineMs : Math.min(deadlineMs, budget.deadline - at);
-    const carried = () => share >= least && carries() && budget.trySpend(cost);
-    const stopped = leaseLeft < deadlineMs ? "lease" : carried() ? null : "budget";
-    if (stopped !== null) {
-      await flush(rows.slice(index).map((one) => ({ topic, row: one })));
-      report.stopped = stopped;
-      return;
-    }
+    if (!lasts(invocation, topic, row)) return giveBack("lease", rows.slice(index));
+    if (share < least || !carries() || !budget.trySpend(cost)) return giveBack("budget", rows.slice(index));
     // It may kill its worker: nothing that has run may hang on it.
     if (row.lapses > 0) await flush();
-    const delivery = await deliverOne(invocation, context, topic, row, share, maxDeliveries);
-    if (delivery === null) report.lost += 1;
-    else pending.push(delivery);
+    if (row.lapses > 0 && row.deliveries >= maxDeliveries) pending.push(exhausted(topic, row));
+    else {
+      const begun = row.lapses > 0 ? await beginOne(invocation, topic, row) : row;
+      if (begun === null) report.lost += 1;
+      else if (!lasts(invocation, topic, begun)) return giveBack("lease", [begun, ...rows.slice(index + 1)]);
+      else pending.push(await deliver(invocation, context, topic, begun, share));
+    }
     if (pending.length >= settleEvery || row.lapses > 0) await flush();
   }
   await flush();
+}
+
+/** Whether a row's lease lasts as long as its handler may, and the settle after it. */
+function lasts(invocation: Invocation, topic: Topic, row: LoadedRow): boolean {
+  return row.at - instantOf(invocation) >= topic.options.deadlineMs + SETTLE_MARGIN_MS;
 }
 
 /**
@@ -135,19 +145,9 @@ function carrier({ meter }: Invocation, budget: Budget, cost: Cost): () => boole
 }
 
 /** A row that has lapsed before begins on its own, so that only its own begins count against it. Null: lost. */
-async function deliverOne(
-  invocation: Invocation,
-  context: ReturnType<typeof contextFor>,
-  topic: Topic,
-  row: LoadedRow,
-  deadlineMs: number,
-  maxDeliveries: number,
-): Promise<Delivery | null> {
-  if (row.lapses === 0) return deliver(invocation, context, topic, row, deadlineMs);
-  if (row.deliveries >= maxDeliveries) return exhausted(topic, row);
+async function beginOne(invocation: Invocation, topic: Topic, row: LoadedRow): Promise<LoadedRow | null> {
   const [begun] = await invocation.db.batch<LoadedRow>([
     begin(invocation.db, [[fenceOf(row), runningLeaseMs(topic)]], instantOf(invocation)),
   ]);
-  const running = begun?.results[0];
-  return running === undefined ? null : deliver(invocation, context, topic, running, deadlineMs);
+  return begun?.results[0] ?? null;
 }

@@ -33,6 +33,11 @@ export interface Move {
   error: string | null;
   /** Due so soon that it is moved leased, to be sent at once, where the topic's path is open. */
   near: boolean;
+  /**
+   * The lead of a message that may still land: the move holds only while the lead has not begun, since whoever begins
+   * it runs the others on the lease they have. Null: there is no such message.
+   */
+  lead: ClaimedRow | null;
 }
 
 /** A topic as the statements need it: its defaults from the code, under what an operator has set. */
@@ -300,6 +305,7 @@ export function move(
     move.near ? 1 : 0,
     lease.leaseMs,
     lease.defaultPath === "queue" ? 1 : 0,
+    ...(move.lead === null ? [] : [move.lead.at, move.lead.seq, move.lead.turn]),
   ]);
   return db
     .prepare(
@@ -316,9 +322,12 @@ export function move(
        FROM (
          SELECT j.value->>0 AS topic, j.value->>1 AS lane, j.value->>2 AS at, j.value->>3 AS seq, j.value->>4 AS turn,
                 j.value->>5 AS kind, j.value->>6 AS due, j.value->>7 AS error, j.value->>9 AS lease,
+                j.value->>11 AS lead_at, j.value->>12 AS lead_seq, j.value->>13 AS lead_turn,
                 (j.value->>8 AND coalesce(t.path = 'queue' AND t.paused = 0, j.value->>10)) AS sent
          FROM json_each(?1) j LEFT JOIN topics t ON t.topic = j.value->>0) m
        WHERE items.topic = m.topic AND items.lane = m.lane AND items.at = m.at AND items.seq = m.seq AND items.turn = m.turn
+         AND (m.lead_at IS NULL OR EXISTS (SELECT 1 FROM items l
+           WHERE l.topic = m.topic AND l.lane = 1 AND l.at = m.lead_at AND l.seq = m.lead_seq AND l.turn = m.lead_turn))
        RETURNING items.topic, items.lane, items.at, items.seq, items.turn, items.due_at, items.deliveries, items.lapses`,
     )
     .bind(JSON.stringify(rows), now);

@@ -3,7 +3,7 @@ import { MINUTE, SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
 import { type ClaimedRow, claim } from "./items.ts";
 import { MESSAGE_BATCH, type PumpMessage, pumpMessage } from "./message.ts";
-import { type Invocation, leaseOf } from "./runtime.ts";
+import { type Invocation, instantOf, leaseOf } from "./runtime.ts";
 import { SEND_DEADLINE_MS } from "./send.ts";
 import { sendOrRelease } from "./settle.ts";
 import type { Topic } from "./topic.ts";
@@ -73,7 +73,8 @@ export async function sendPump(invocation: Invocation, topic: Topic, pump: PumpM
  * page that is not full, the chain's bounds, a queue that is full or refuses.
  */
 export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpMessage["pump"]): Promise<void> {
-  const { db, now, runtime } = invocation;
+  const { db, runtime } = invocation;
+  const now = instantOf(invocation);
   const page = pageRows(topic);
   const step = pump.step + 1;
   // The claim first: it asks for the step that this message is about to take, so that a second one claims nothing.

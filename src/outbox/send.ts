@@ -13,11 +13,17 @@ const MAX_DELAY_SECONDS = 86_400;
 /** Sends under way at once: the platform's open connections, one kept for D1. */
 const CONCURRENT_SENDS = 5;
 
+/** A row whose message the queue has not taken: it may land all the same, and then its lead is what begins it. */
+export interface Unsent {
+  row: ClaimedRow;
+  lead: ClaimedRow;
+}
+
 export interface Sent {
   /** Rows whose message the queue took. */
   sent: ClaimedRow[];
-  /** Rows whose message it refused, or did not take in time. */
-  unsent: ClaimedRow[];
+  /** Rows whose message it refused, or did not take in time, each message's lead last. */
+  unsent: Unsent[];
   error: string | null;
   /** Messages waiting in the queue, when it says so. */
   backlog: number | null;
@@ -30,12 +36,12 @@ export interface Sent {
 export async function sendLeased(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Sent> {
   const queue = invocation.runtime.queue(topic);
   const sent: Sent = { sent: [], unsent: [], error: null, backlog: null };
-  if (queue === null) return { ...sent, unsent: [...rows], error: "no queue is bound" };
+  if (queue === null) return { ...sent, unsent: rows.map((row) => ({ row, lead: row })), error: "no queue is bound" };
   const batches = batched(packed(topic, rows, instantOf(invocation)));
   for (let first = 0; first < batches.length; first += CONCURRENT_SENDS) {
     const group = batches.slice(first, first + CONCURRENT_SENDS);
     if (sent.error !== null) {
-      for (const batch of group) sent.unsent.push(...rowsOf(batch));
+      for (const batch of group) sent.unsent.push(...unsentOf(batch));
       continue;
     }
     await Promise.all(group.map((batch) => sendBatch(invocation, queue, batch, sent)));
@@ -60,11 +66,14 @@ async function sendBatch(invocation: Invocation, queue: Queue, batch: Packed[], 
     sent.sent.push(...rowsOf(batch));
     sent.backlog = answer?.metadata?.metrics?.backlogCount ?? sent.backlog;
   } catch (error) {
-    sent.unsent.push(...rowsOf(batch));
+    sent.unsent.push(...unsentOf(batch));
     sent.error = errorText(error);
   }
 }
 
+/** The lead comes last: should they be given back in parts, it stands until the others are. */
+const unsentOf = (batch: readonly Packed[]) =>
+  batch.flatMap(({ rows }) => rows.toReversed().map((row): Unsent => ({ row, lead: rows[0] ?? row })));
 const rowsOf = (batch: readonly Packed[]) => batch.flatMap(({ rows }) => rows);
 
 /** Rows into messages: grouped by delay, since a delay belongs to a message. */

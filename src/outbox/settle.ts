@@ -23,6 +23,8 @@ export function nearBefore(now: number): number {
 export interface Release {
   topic: Topic;
   row: ClaimedRow & { lane: 1 | 2 };
+  /** See {@link Move.lead}. */
+  lead?: ClaimedRow;
 }
 
 /** What a settle changed. A row whose lease was lost is counted, and nothing of it changed. */
@@ -156,12 +158,12 @@ function moveOf({ row, topic, settlement }: Decided, sendBefore: number): { move
   if (settlement.kind !== "nextAt" && settlement.kind !== "retryAt") return [];
   const { kind, at: dueAt } = settlement;
   const error = kind === "retryAt" ? settlement.error : null;
-  return [{ topic, move: { fence: fenceOf(row), kind, dueAt, error, near: dueAt < sendBefore } }];
+  return [{ topic, move: { fence: fenceOf(row), kind, dueAt, error, near: dueAt < sendBefore, lead: null } }];
 }
 
-function releaseOf({ topic, row }: Release, near: boolean): { move: Move; topic: Topic } {
+function releaseOf({ topic, row, lead }: Release, near: boolean): { move: Move; topic: Topic } {
   const fence = fenceOf({ ...row, topic: topic.name });
-  return { topic, move: { fence, kind: "release", dueAt: row.due_at, error: null, near } };
+  return { topic, move: { fence, kind: "release", dueAt: row.due_at, error: null, near, lead: lead ?? null } };
 }
 
 function keysOf(invocation: Invocation, ended: readonly Decided[], now: number): D1PreparedStatement[] {
@@ -250,7 +252,8 @@ export interface Outgoing {
 
 /**
  * Sends leased rows of several topics at the same time, so that a queue that hangs is waited for once. All rows whose
- * send was refused or hung are given back in one statement: their key is new, and a late message finds nothing.
+ * send was refused or hung are given back in one statement: their key is new, and a late message finds nothing. A
+ * message that has landed and begun all the same keeps its rows.
  * Answers for each topic, in the order asked.
  */
 export async function sendAll(invocation: Invocation, outgoing: readonly Outgoing[]): Promise<Sent[]> {
@@ -260,7 +263,7 @@ export async function sendAll(invocation: Invocation, outgoing: readonly Outgoin
     const topic = outgoing[index]?.topic;
     if (topic === undefined || unsent.length === 0) return [];
     ports.log({ event: "send_refused", level: "warn", topic: topic.name, count: unsent.length, error });
-    return given(topic, unsent);
+    return unsent.map(({ row, lead }) => ({ topic, row: { ...row, lane: 1 }, lead }));
   });
   await settle(invocation, [], releases, { resend: false }).catch((failure) => {
     ports.log({ event: "release_failed", level: "warn", count: releases.length, error: errorText(failure) });

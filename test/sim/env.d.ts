@@ -1,0 +1,4 @@
+/** What `VITE_…` variables of the shell become in tests that run inside the runtime. */
+interface ImportMeta {
+  readonly env: Readonly<Record<string, string | undefined>>;
+}
