@@ -1,4 +1,4 @@
-import { amountsOf, type Budget } from "../core/budget.ts";
+import { type Amounts, amountsOf, type Budget, createBudget, less } from "../core/budget.ts";
 import { splitTopicName } from "../core/names.ts";
 import { type Floor, rotate, type Sharer, type Split, warningFor } from "../core/split.ts";
 import { errorText } from "../core/text.ts";
@@ -23,34 +23,38 @@ export interface Drain {
 export interface Turn extends Sharer {
   readonly module: Module;
   readonly drains: readonly Drain[];
+  /** What a pass over one item of the oldest drain costs: `scheduled` leaves that much of the share. */
+  readonly oneItem: Readonly<Amounts>;
   /** The record says when it begins: a statement of its own. A module without anything to do needs none. */
   readonly marked: boolean;
 }
 
+const NOTHING: Amounts = { subrequests: 0, queries: 0 };
+/** What a `scheduled` without a floor is left beside a drain: something to ask for. */
+const LEAST_SCHEDULED: Floor = { subrequests: 1, queries: 1 };
+
 /**
- * The turns of a tick. A module with a drain is not worth starting below what one item of its oldest topic costs: its
- * drain would be refused, tick after tick, while its share counts as offered. So that is its floor, if its own is less.
+ * The turns of a tick. A module with a drain is worth starting with one item of it and its own floor, not below: its
+ * drain would be refused, tick after tick, while its share counts as offered.
  */
 export function turnsOf(order: readonly Module[], drains: readonly Drain[]): Turn[] {
   return order.map((module) => {
     const own = drains.filter(({ topic }) => splitTopicName(topic.name).module === module.name);
     const [oldest] = own;
-    return {
-      name: module.name,
-      floor: oldest === undefined ? module.floor : atLeast(module.floor ?? {}, oldest.topic),
-      module,
-      drains: own,
-      marked: module.scheduled !== null || own.length > 0,
-    };
+    const turn = { name: module.name, module, drains: own, marked: module.scheduled !== null || own.length > 0 };
+    if (oldest === undefined) return { ...turn, floor: module.floor, oneItem: NOTHING };
+    const { subrequests, queries } = amountsOf(oldest.topic.options.cost);
+    const oneItem = { subrequests, queries: queries + PASS_COST.queries };
+    const floor = module.floor ?? (module.scheduled === null ? {} : LEAST_SCHEDULED);
+    return { ...turn, floor: plus(floor, oneItem), oneItem };
   });
 }
 
-function atLeast(floor: Floor, { options }: Topic): Floor {
-  const { subrequests, queries } = amountsOf(options.cost);
+function plus(floor: Floor, more: Readonly<Amounts>): Floor {
   return {
     ...floor,
-    subrequests: Math.max(floor.subrequests ?? 0, subrequests),
-    queries: Math.max(floor.queries ?? 0, queries + PASS_COST.queries),
+    subrequests: (floor.subrequests ?? 0) + more.subrequests,
+    queries: (floor.queries ?? 0) + more.queries,
   };
 }
 
@@ -70,12 +74,13 @@ export async function runModules(
   const { clock } = runtime.ports;
   const names = turns.map(({ name }) => name);
   const reports: ModuleReport[] = [];
-  for (const [index, { module, drains, marked }] of turns.entries()) {
-    if (marked) await mark(invocation, markRunning(db, tickId, names, module.name));
+  for (const [index, turn] of turns.entries()) {
+    const { module } = turn;
+    if (turn.marked) await mark(invocation, markRunning(db, tickId, names, module.name));
     const startedAt = clock();
     const used = { ...meter };
     const { budget, share, bornEmpty } = split.next(startedAt);
-    const worked = await runModule(invocation, module, budget, drains);
+    const worked = await runModule(invocation, turn, budget);
     const measured = since(meter, used);
     split.settle(budget, measured);
 
@@ -103,16 +108,23 @@ export async function runModules(
   return reports;
 }
 
-async function runModule(invocation: Invocation, module: Module, budget: Budget, drains: readonly Drain[]) {
+async function runModule(invocation: Invocation, { module, drains, oneItem }: Turn, budget: Budget) {
   const { ports } = invocation.runtime;
+  const { deadline, remaining } = budget;
+  const own = createBudget({
+    deadline,
+    subrequests: less(remaining.subrequests, oneItem.subrequests),
+    queries: less(remaining.queries, oneItem.queries),
+  });
   let drained = 0;
   let error: string | null = null;
   try {
-    await module.scheduled?.(contextFor(invocation, module.name, budget) as never);
+    await module.scheduled?.(contextFor(invocation, module.name, own) as never);
   } catch (thrown) {
     error = errorText(thrown);
     ports.log({ event: "module_failed", level: "error", module: module.name, error });
   }
+  budget.trySpend(own.spent);
   for (const { topic, path } of drains) {
     for (;;) {
       const report = await drainWithin(invocation, topic, budget, { limit: DRAIN_LIMIT }, path);

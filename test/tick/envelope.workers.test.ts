@@ -1,0 +1,149 @@
+import * as v from "valibot";
+import { beforeEach, describe, expect, test } from "vitest";
+import page from "../../docs/envelope.md?raw";
+import { MINUTE, SECOND } from "../../src/core/time.ts";
+import { dead, DEFAULT_LIMITS, defineModule, type Module, nextAt, topic, UNBOUNDED } from "../../src/index.ts";
+import type { TickReport } from "../../src/tick/record.ts";
+import { createWorld, DB, type World } from "../outbox/world.ts";
+
+/** The figures of docs/envelope.md, "The tick": what a tick uses of the platform's 50 queries and 50 subrequests. */
+
+const TABLES = ["ticks", "items", "item_keys", "dead_letters", "pumps", "topics"];
+beforeEach(() => DB.batch(TABLES.map((table) => DB.prepare(`DELETE FROM ${table}`))));
+
+/** The row of the page's table that begins with `what`: its figures, in order. */
+function figures(what: string): number[] {
+  const line = page.split("\n").find((one) => one.startsWith(`| ${what} |`));
+  if (line === undefined) throw new Error(`docs/envelope.md has no row "${what}"`);
+  return line
+    .split("|")
+    .slice(2, -1)
+    .map((cell) => Number(cell.trim()));
+}
+
+const used = ({ calls, queries, subrequests }: TickReport) => [calls, queries, subrequests];
+const names = (first: number, count: number) => Array.from({ length: count }, (_, i) => `mod-${first + i}`);
+
+/** A module with a `scheduled` that asks for one query and makes it, and a topic of the given path. */
+function busy(name: string, path: "queue" | "drain"): Module {
+  return defineModule(name, {
+    async scheduled({ budget, db }) {
+      if (budget.trySpend({ queries: 1 })) await db.prepare("SELECT 1").first();
+    },
+    topics: [
+      topic(`${name}.work`, {
+        schema: v.object({ n: v.number() }),
+        path,
+        async handle({ payload: { n } }, { fetch, now }) {
+          await fetch("https://example.org/");
+          // The dearest ways to end: a dead letter of a keyed item, and a move that would be sent at once.
+          return n % 2 === 0 ? dead("worst") : nextAt(now + 10 * SECOND);
+        },
+        onSettle: (_, { db }) => [db.prepare("SELECT 1")],
+      }),
+    ],
+  });
+}
+
+/** Everything is due: backlogs beyond a page, each item with a key and a lease that has lapsed once before. */
+async function fill(world: World, modules: readonly Module[], rows: number): Promise<void> {
+  const ctx = world.context();
+  for (const { topics } of modules) {
+    const items = Array.from({ length: rows }, (_, n) => ({ payload: { n }, key: `k${n}` }));
+    await ctx.db.batch(ctx.outbox.enqueue(topics[0] as never, items as never));
+  }
+  await DB.prepare("UPDATE items SET lane = 1, at = at - 1000, turn = 1").run();
+}
+
+function everythingDue() {
+  const sent = names(1, 4).map((name) => busy(name, "queue"));
+  const refused = names(5, 4).map((name) => busy(name, "queue"));
+  const drained = names(9, 4).map((name) => busy(name, "drain"));
+  const modules = [...sent, ...refused, ...drained];
+  const world = createWorld(modules, { ports: { fetch: async () => new Response() } });
+  const refusing = new Set(refused.map(({ topics }) => topics[0]?.name));
+  const take = world.queue.sendBatch.bind(world.queue);
+  world.queue.sendBatch = async (batch) => {
+    const messages = [...batch];
+    const { topic: name } = messages[0]?.body as { topic: string };
+    if (refusing.has(name)) throw new Error("Too Many Requests");
+    return take(messages);
+  };
+  return { modules, world };
+}
+
+describe("a tick with everything due at the default limits", () => {
+  test("stays within 50 queries and 50 subrequests, and uses what the page says", async () => {
+    const { modules, world } = everythingDue();
+    await fill(world, modules, 120);
+    const report = await world.tick(DEFAULT_LIMITS);
+    expect(report).toMatchObject({ claimed: 800, sent: 400 });
+    expect(report.refused).toHaveLength(4);
+    expect(report.drained).toBeGreaterThan(0);
+    expect(used(report)).toEqual(figures("everything due, 12 modules, 12 topics"));
+    expect(report.queries).toBeLessThanOrEqual(45);
+    expect(report.subrequests).toBeLessThanOrEqual(45);
+  });
+
+  test("and so does every tick after it, and each module gets its turn", async () => {
+    const { modules, world } = everythingDue();
+    await fill(world, modules, 200);
+    const drained = new Set<string>();
+    for (let i = 0; i < 12; i += 1) {
+      const report = await world.tick(DEFAULT_LIMITS);
+      expect(report.queries).toBeLessThanOrEqual(45);
+      expect(report.subrequests).toBeLessThanOrEqual(45);
+      for (const one of report.modules) if (one.drained > 0) drained.add(one.module);
+      world.queue.take();
+      world.clock.now += MINUTE;
+    }
+    expect(drained.size).toBeGreaterThanOrEqual(8);
+  });
+
+  test("however little a message holds: rows of a chunked topic that each travel alone are no more sends", async () => {
+    const work = topic("chunks.work", { schema: v.object({}), itemsPerMessage: 100, handle: () => {} });
+    const world = createWorld([defineModule("chunks", { topics: [work] })]);
+    const ctx = world.context();
+    await ctx.db.batch(
+      ctx.outbox.enqueue(
+        work,
+        Array.from({ length: 3_000 }, () => ({ payload: {} })),
+      ),
+    );
+    await DB.prepare("UPDATE items SET lane = 1, at = at - 1000").run();
+    const report = await world.tick(DEFAULT_LIMITS);
+    // Eight sends, and the chain's first message.
+    expect(report).toMatchObject({ claimed: 800, sent: 800, subrequests: 9 });
+  });
+});
+
+describe("a tick with nothing due", () => {
+  test("makes two calls, and one more for each module that has a scheduled part", async () => {
+    const quiet = defineModule("quiet", { topics: [topic("quiet.work", { schema: v.object({}), handle: () => {} })] });
+    const idle = (name: string) => defineModule(name, { scheduled: async () => {} });
+    expect(used(await createWorld([quiet]).tick(DEFAULT_LIMITS))).toEqual(figures("nothing due"));
+    const four = await createWorld([quiet, ...names(1, 4).map(idle)]).tick(DEFAULT_LIMITS);
+    expect(used(four)).toEqual(figures("nothing due, four modules with a `scheduled`"));
+    expect(four.calls).toBeLessThanOrEqual(6);
+  });
+});
+
+describe("a step of a pump", () => {
+  test("claims a page in one call and makes at most ten sends and its next message", async () => {
+    const work = topic("pumped.work", { schema: v.object({}), handle: () => {} });
+    const world = createWorld([defineModule("pumped", { topics: [work] })]);
+    const ctx = world.context();
+    await ctx.db.batch(
+      ctx.outbox.enqueue(
+        work,
+        Array.from({ length: 2_000 }, () => ({ payload: {} })),
+      ),
+    );
+    const report = await world.tick(UNBOUNDED);
+    expect(used(report)).toEqual(figures("a backlog of one topic, begun"));
+    const pump = world.queue.take().filter(({ body }) => "pump" in (body as object));
+    const { meter } = world.invocation();
+    await world.deliver(pump, meter);
+    expect([meter.calls, meter.queries, meter.subrequests]).toEqual(figures("a step of its pump, 1,000 messages"));
+  });
+});
