@@ -29,7 +29,7 @@ export interface GroupOptions {
 /** Time a group has to end when asked, ms. */
 const GRACE_MS = 5_000;
 /** Time the kernel has to end what was killed, ms: what is still listed then waits for a parent that does not reap. */
-const REAP_MS = 2_000;
+const REAP_MS = 500;
 
 /** Starts a group. */
 export function startGroup(command: string, args: readonly string[], options: GroupOptions): Group {
@@ -55,7 +55,9 @@ export function startGroup(command: string, args: readonly string[], options: Gr
     guard.kill("SIGKILL");
   });
   const finish = async (graceMs: number) => {
-    if (!over && graceMs > 0 && signalGroup(pid, "SIGTERM")) await gone(pid, graceMs);
+    if (!over && graceMs > 0 && signalGroup(pid, "SIGTERM")) {
+      await Promise.race([ended, sleep(graceMs, undefined, { ref: false })]);
+    }
     if (!over) signalGroup(pid, "SIGKILL");
     await gone(pid, REAP_MS);
   };

@@ -1,0 +1,111 @@
+import { access, mkdir, writeFile } from "node:fs/promises";
+import path from "node:path";
+import { parseArgs } from "node:util";
+import { EXIT } from "./flags.ts";
+
+export const INIT_HELP = `duework init [--write]: what a Worker that imports duework needs.
+
+  --write   writes wrangler.jsonc and src/worker.ts, each only where there is none`;
+
+/** `wrangler.jsonc` of a Worker that imports the package. A test holds it to this repository's own. */
+export const CONFIG = `{
+  "$schema": "node_modules/wrangler/config-schema.json",
+  "name": "my-worker",
+  "main": "src/worker.ts",
+  "compatibility_date": "2026-08-01",
+  "compatibility_flags": ["nodejs_compat"],
+  // The tick: everything that is due at a minute is found by it.
+  "triggers": { "crons": ["* * * * *"] },
+  "d1_databases": [
+    {
+      "binding": "DB",
+      "database_name": "duework",
+      // Enough for this machine. For a deployment: what "wrangler d1 create" prints.
+      "database_id": "00000000-0000-0000-0000-000000000000",
+      "migrations_dir": "node_modules/duework/src/db/migrations"
+    }
+  ],
+  "queues": {
+    "producers": [{ "binding": "ITEMS", "queue": "duework-items" }],
+    "consumers": [
+      // A timeout of 0 starts an item at once; a full batch still carries 100.
+      {
+        "queue": "duework-items",
+        "max_batch_size": 100,
+        "max_batch_timeout": 0,
+        "max_retries": 10,
+        "dead_letter_queue": "duework-items-dead"
+      },
+      { "queue": "duework-items-dead", "max_batch_size": 100, "max_batch_timeout": 5, "max_retries": 3 }
+    ]
+  },
+  "observability": { "enabled": true }
+}
+`;
+
+/** The least Worker that does something. */
+export const WORKER = `import { createWorker, defineModule, topic } from "duework";
+import * as v from "valibot";
+
+const greet = topic("hello.greet", {
+  schema: v.object({ name: v.string() }),
+  // Runs at least once: item.id is the key that makes twice the same as once.
+  async handle(item, ctx) {
+    ctx.log("greeted", { item: item.id, name: item.payload.name });
+  },
+});
+
+export default createWorker({ modules: [defineModule("hello", { topics: [greet] })] });
+`;
+
+const COMMANDS = `npm install duework valibot
+npm install --save-dev wrangler
+npx wrangler d1 create duework
+npx wrangler queues create duework-items
+npx wrangler queues create duework-items-dead
+npx wrangler d1 migrations apply DB --remote
+npx wrangler secret put DUEWORK_TOKENS
+npx wrangler deploy
+`;
+
+/** Any of these is a Worker's configuration; beside one, another would be ignored or refused. */
+const CONFIG_FILES = ["wrangler.jsonc", "wrangler.json", "wrangler.toml"];
+
+/** `duework init`. Answers the exit code. */
+export async function init(argv: readonly string[], folder: string, say: (text: string) => void): Promise<number> {
+  const options = { write: { type: "boolean" }, help: { type: "boolean", short: "h" } } as const;
+  const { values } = parseArgs({ args: [...argv], options });
+  if (values.help) say(`${INIT_HELP}\n`);
+  else if (values.write) await write(folder, say);
+  else say(section("wrangler.jsonc", CONFIG) + section("src/worker.ts", WORKER) + section("commands", COMMANDS));
+  return EXIT.done;
+}
+
+const section = (title: string, content: string) => `== ${title}\n${content}\n`;
+
+async function write(folder: string, say: (text: string) => void): Promise<void> {
+  const found = await firstThere(folder, CONFIG_FILES);
+  if (found === null) {
+    await writeFile(path.join(folder, "wrangler.jsonc"), CONFIG, { flag: "wx" });
+    say("wrote wrangler.jsonc\n");
+  } else say(`left ${found} as it is: \`duework init\` prints what it needs\n`);
+
+  const worker = "src/worker.ts";
+  if ((await firstThere(folder, [worker])) === null) {
+    await mkdir(path.join(folder, "src"), { recursive: true });
+    await writeFile(path.join(folder, worker), WORKER, { flag: "wx" });
+    say(`wrote ${worker}\n`);
+  } else say(`left ${worker} as it is\n`);
+  say(`\nNext:\n\n${COMMANDS}`);
+}
+
+async function firstThere(folder: string, files: readonly string[]): Promise<string | null> {
+  for (const file of files) {
+    const there = await access(path.join(folder, file)).then(
+      () => true,
+      () => false,
+    );
+    if (there) return file;
+  }
+  return null;
+}

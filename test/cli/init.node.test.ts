@@ -1,0 +1,77 @@
+import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import path from "node:path";
+import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { unstable_readConfig } from "wrangler";
+import { CONFIG, init, WORKER } from "../../src/cli/init.ts";
+
+const ROOT = path.resolve(import.meta.dirname, "../..");
+
+let folder: string;
+let said: string;
+const say = (text: string) => {
+  said += text;
+};
+const read = (file: string) => readFile(path.join(folder, file), "utf8");
+
+beforeEach(async () => {
+  folder = await mkdtemp(path.join(tmpdir(), "duework-init-"));
+  said = "";
+});
+afterEach(() => rm(folder, { recursive: true, force: true }));
+
+describe("what it prints", () => {
+  test("is what this repository's own Worker runs on", async () => {
+    await init(["--write"], folder, say);
+    const of = (config: string) => {
+      const { triggers, compatibility_date, compatibility_flags, d1_databases, queues, observability } =
+        unstable_readConfig({ config }, { hideWarnings: true });
+      const databases = d1_databases.map((one: { binding: string; database_name?: string }) => [
+        one.binding,
+        one.database_name,
+      ]);
+      return { triggers, compatibility_date, compatibility_flags, databases, queues, observability };
+    };
+    expect(of(path.join(folder, "wrangler.jsonc"))).toEqual(of(path.join(ROOT, "wrangler.jsonc")));
+  });
+
+  test("names the migrations that the package ships", async () => {
+    await init(["--write"], folder, say);
+    const { d1_databases } = unstable_readConfig({ config: path.join(folder, "wrangler.jsonc") });
+    const [, shipped] = /^node_modules\/duework\/(.+)$/.exec(d1_databases[0]?.migrations_dir ?? "") ?? [];
+    const { files } = JSON.parse(await readFile(path.join(ROOT, "package.json"), "utf8")) as { files: string[] };
+    expect(files).toContain(shipped);
+  });
+
+  test("is the configuration, a Worker and the commands, and nothing is written", async () => {
+    await init([], folder, say);
+    expect(said).toContain(CONFIG);
+    expect(said).toContain(WORKER);
+    expect(said).toContain("wrangler queues create duework-items-dead");
+    await expect(read("wrangler.jsonc")).rejects.toThrow("ENOENT");
+  });
+});
+
+describe("what it writes", () => {
+  test("both files, where there are none", async () => {
+    await init(["--write"], folder, say);
+    expect([await read("wrangler.jsonc"), await read("src/worker.ts")]).toEqual([CONFIG, WORKER]);
+    expect(said).toContain("wrote wrangler.jsonc\nwrote src/worker.ts\n");
+  });
+
+  test.each(["wrangler.jsonc", "wrangler.json", "wrangler.toml"])("nothing beside %s", async (file) => {
+    await writeFile(path.join(folder, file), "mine");
+    await init(["--write"], folder, say);
+    expect(await read(file)).toBe("mine");
+    expect(said).toContain(`left ${file} as it is`);
+  });
+
+  test("nothing the second time", async () => {
+    await init(["--write"], folder, say);
+    await writeFile(path.join(folder, "src/worker.ts"), "mine");
+    said = "";
+    await init(["--write"], folder, say);
+    expect(await read("src/worker.ts")).toBe("mine");
+    expect(said).not.toContain("wrote");
+  });
+});
