@@ -2,6 +2,7 @@ import { DueworkError } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
 import { type Cron, parseCron } from "../core/cron.ts";
 import { parseZone } from "../core/zone.ts";
+import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Context } from "../outbox/context.ts";
 import type { Completion, Slot } from "./slots.ts";
 
@@ -32,6 +33,8 @@ export type Processor =
       kind: "workflow";
       /** The binding of the Workflow; an instance gets the {@link Slot} as its parameters. */
       binding: string;
+      /** What the environment lacks for it. Any problem keeps the job off. */
+      problems?(env: Bindings): readonly Problem[];
     };
 
 export interface JobOptions {

@@ -59,6 +59,8 @@ function workHere({ id, processor }: Job, env: Bindings): ActiveJob["work"] | Pr
     };
   }
   if (processor.kind === "module") return processor;
+  const [problem] = processor.problems?.(env) ?? [];
+  if (problem !== undefined) return { ...problem, detail: `${id}: ${problem.detail}` };
   const workflow = env[processor.binding] as Workflow | undefined;
   if (typeof workflow?.createBatch === "function") return { kind: "workflow", workflow };
   return {

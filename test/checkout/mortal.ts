@@ -5,7 +5,7 @@ import type { Expiry, Sweep } from "../../src/checkout/sweep.ts";
 import { KEPT_IDS } from "../../src/jobs/obligations.ts";
 import type { Slot } from "../../src/jobs/slots.ts";
 import { CHECKOUTS } from "../../src/checkout/d1.ts";
-import { confirmAll, DB, doored, Stage, Steps } from "./stage.ts";
+import { confirmAll, DB, doored, type Stage, Steps } from "./stage.ts";
 
 /** At which effect a process dies, counted from 1, and whether the effect still lands. */
 export interface Fuse {
