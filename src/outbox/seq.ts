@@ -1,5 +1,3 @@
-import { isTopicName } from "../core/names.ts";
-
 const DUE_DIGITS = 8;
 const TAIL_DIGITS = 10;
 /** 36^10: two rows of one topic and one due instant meet with odds of about one in 10^15. */
@@ -24,12 +22,4 @@ const digits = (value: number, length: number) => value.toString(36).padStart(le
 /** An item's public id. `~` needs no escaping in a URL and stands in no topic name. */
 export function itemId(topic: string, seq: string): string {
   return `${topic}~${seq}`;
-}
-
-/** Reads {@link itemId} back; null when it is none. */
-export function parseItemId(id: string): { topic: string; seq: string } | null {
-  const at = id.indexOf("~");
-  const topic = id.slice(0, Math.max(at, 0));
-  const seq = id.slice(at + 1);
-  return isTopicName(topic) && /^[0-9a-z]{18}$/.test(seq) ? { topic, seq } : null;
 }
