@@ -1,9 +1,9 @@
 import { safeText } from "../core/text.ts";
-import { type OwedRow, readOwed, readStanding, settleAndCharge } from "../jobs/obligations.ts";
+import { type OwedRow, readFence, readOwed, readStanding, settleAndCharge } from "../jobs/obligations.ts";
 import { askWithin } from "../jobs/quarantine.ts";
 import { CHUNK, CHUNKS, STOREFRONT_MS } from "./limits.ts";
 import type { Progress } from "./progress.ts";
-import { askLedger, beginPhase, Ended, heed, keepStep, nowOf, type Sweep, timeLeft } from "./sweep.ts";
+import { askLedger, beginPhase, Ended, heed, keepStep, mayGoOn, nowOf, type Sweep, timeLeft } from "./sweep.ts";
 
 /** Longest cause kept on a charge. */
 const CAUSE_CHARS = 200;
@@ -30,11 +30,14 @@ export async function revalidateOwed(sweep: Sweep, progress: Progress, part: Par
   let after: OwedRow | null = null;
   let unpaid: { workspace: string; error: string }[] = [];
   for (let begins = part.begins; progress.chunks[part.which] < CHUNKS[part.which]; begins = false) {
-    const reads = [readStanding(db, slot), readOwed(db, slot, after, CHUNK + 1)];
-    const [standing, page] = begins
+    const reads = [begins ? readStanding(db, slot) : readFence(db, slot), readOwed(db, slot, after, CHUNK + 1)];
+    const [fence, page] = begins
       ? await beginPhase(sweep, progress, part.name, reads, part.until)
       : await askLedger(sweep, progress, reads, part.until);
-    if (heed(progress, standing).stopped === 1) throw new Ended("stop");
+    mayGoOn(fence);
+    if (begins) heed(progress, fence);
+    // An earlier run of this step may have asked for as many already.
+    if (progress.chunks[part.which] >= CHUNKS[part.which]) break;
     const rows = (page?.results ?? []) as unknown as OwedRow[];
     const chunk = rows.slice(0, CHUNK);
     if (chunk.length === 0) return;
@@ -44,14 +47,14 @@ export async function revalidateOwed(sweep: Sweep, progress: Progress, part: Par
     unpaid.push(...charged);
     if (progress.reached) {
       progress.revalidated += confirmed.length;
-      const [settled, , , , , left] = await askLedger(sweep, progress, [
+      const results = await askLedger(sweep, progress, [
         ...settleAndCharge(db, slot, { confirmed, charged: unpaid }, nowOf(sweep)),
         keepStep(sweep, progress, part.name),
         readStanding(db, slot),
       ]);
-      progress.revalidated -= confirmed.length - (settled?.meta.changes ?? 0);
+      if (confirmed.length > 0) progress.revalidated -= confirmed.length - (results[0]?.meta.changes ?? 0);
       unpaid = [];
-      heed(progress, left);
+      heed(progress, results.at(-1));
     }
     if (rows.length <= CHUNK) return;
   }

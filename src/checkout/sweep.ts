@@ -3,7 +3,7 @@ import { laterOf } from "../core/time.ts";
 import type { Ports } from "../core/ports.ts";
 import { withDeadline } from "../db/deadline.ts";
 import { isConstraint } from "../db/client.ts";
-import type { BatchRow, Standing } from "../jobs/obligations.ts";
+import type { BatchRow, Fence, Standing } from "../jobs/obligations.ts";
 import type { AskStorefront } from "../jobs/quarantine.ts";
 import { instanceIdOf, type Slot } from "../jobs/slots.ts";
 import { beginStep, putStep, type StepOf } from "../jobs/steps.ts";
@@ -125,6 +125,13 @@ export async function beginPhase(
   kept.calls.ledger += 1;
   Object.assign(progress, kept);
   return results;
+}
+
+/** @throws Ended when the claim is no longer this one's, or the job is stopped */
+export function mayGoOn(result: D1Result | undefined): void {
+  const fence = result?.results[0] as Fence | undefined;
+  if (fence === undefined || fence.mine === 0) throw new Ended("lost", "a later claim was given");
+  if (fence.stopped === 1) throw new Ended("stop");
 }
 
 /** Takes in how the job stands. @throws Ended when the claim is no longer this one's */

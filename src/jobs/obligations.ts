@@ -25,11 +25,15 @@ export interface OwedRow extends Owed {
   since: number;
 }
 
-/** How the job stands. */
-export interface Standing {
+/** Whether work may go on. */
+export interface Fence {
   /** This claim is the newest and has not been completed. */
   mine: 0 | 1;
   stopped: 0 | 1;
+}
+
+/** How the job stands. */
+export interface Standing extends Fence {
   owed: number;
   quarantined: number;
 }
@@ -62,6 +66,16 @@ export function readStanding(db: D1Database, { job, generation, slot }: Claim): 
       `SELECT (generation = ?2 AND last_slot = ?3 AND claimed = 1) AS mine, stopped_at IS NOT NULL AS stopped,
          (SELECT count(*) FROM obligations WHERE job = ?1 AND state = 'owed') AS owed,
          (SELECT count(*) FROM obligations WHERE job = ?1 AND state = 'quarantined') AS quarantined
+       FROM jobs WHERE id = ?1`,
+    )
+    .bind(job, generation, slot);
+}
+
+/** Whether the claim still holds and the job is not stopped: the check before each request. */
+export function readFence(db: D1Database, { job, generation, slot }: Claim): D1PreparedStatement {
+  return db
+    .prepare(
+      `SELECT (generation = ?2 AND last_slot = ?3 AND claimed = 1) AS mine, stopped_at IS NOT NULL AS stopped
        FROM jobs WHERE id = ?1`,
     )
     .bind(job, generation, slot);
@@ -197,17 +211,24 @@ export interface Findings {
 }
 
 /**
- * Settles the versions that were confirmed and charges the rest, once a sweep; the third charge quarantines. Five
- * statements for one batch; the first answers how many were settled in its `changes`.
+ * Settles the versions that were confirmed and charges the rest, once a sweep; the third charge quarantines. At most
+ * four statements for one batch, which do nothing under any other claim; with somebody confirmed, the first answers in
+ * its `changes` how many were settled.
  */
 export function settleAndCharge(
   db: D1Database,
-  { job, generation, slot }: Claim,
+  claim: Claim,
   { confirmed, charged }: Findings,
   at: number,
 ): D1PreparedStatement[] {
+  return [
+    ...(confirmed.length > 0 ? settle(db, claim, confirmed) : []),
+    ...(charged.length > 0 ? charge(db, claim, charged, at) : []),
+  ];
+}
+
+function settle(db: D1Database, { job, generation, slot }: Claim, confirmed: Findings["confirmed"]) {
   const settled = JSON.stringify(confirmed.map(({ workspace, version }) => [workspace, version]));
-  const unconfirmed = JSON.stringify(charged.map(({ workspace, error }) => [workspace, error]));
   return [
     db
       .prepare(
@@ -215,12 +236,13 @@ export function settleAndCharge(
            AND (workspace, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?4))`,
       )
       .bind(job, generation, slot, settled),
-    db
-      .prepare(
-        `DELETE FROM charges WHERE job = ?1 AND workspace IN (SELECT value ->> 0 FROM json_each(?2))
-           AND NOT EXISTS (SELECT 1 FROM obligations o WHERE o.job = ?1 AND o.workspace = charges.workspace)`,
-      )
-      .bind(job, settled),
+    dropCharges(db, job, settled),
+  ];
+}
+
+function charge(db: D1Database, { job, generation, slot }: Claim, charged: Findings["charged"], at: number) {
+  const unconfirmed = JSON.stringify(charged.map(({ workspace, error }) => [workspace, error]));
+  return [
     db
       .prepare(
         `INSERT INTO charges (job, workspace, slot, generation, charged_at, error)
@@ -239,6 +261,16 @@ export function settleAndCharge(
       )
       .bind(job, generation, slot, unconfirmed, at, CHARGES_MAX),
   ];
+}
+
+/** The charges of workspaces that are held no more. @param items JSON: `[[workspace, …], …]` */
+function dropCharges(db: D1Database, job: string, items: string): D1PreparedStatement {
+  return db
+    .prepare(
+      `DELETE FROM charges WHERE job = ?1 AND workspace IN (SELECT value ->> 0 FROM json_each(?2))
+         AND NOT EXISTS (SELECT 1 FROM obligations o WHERE o.job = ?1 AND o.workspace = charges.workspace)`,
+    )
+    .bind(job, items);
 }
 
 /** Who settles quarantined work, and why. */
@@ -288,12 +320,7 @@ export function settleQuarantined(
            AND (workspace, version) IN (SELECT value ->> 0, value ->> 1 FROM json_each(?2))`,
       )
       .bind(job, asked),
-    db
-      .prepare(
-        `DELETE FROM charges WHERE job = ?1 AND workspace IN (SELECT value ->> 0 FROM json_each(?2))
-           AND NOT EXISTS (SELECT 1 FROM obligations o WHERE o.job = ?1 AND o.workspace = charges.workspace)`,
-      )
-      .bind(job, asked),
+    dropCharges(db, job, asked),
   ];
 }
 

@@ -54,7 +54,7 @@ describe.each(["d1", "supabase"] as const)("a process that dies, over %s", (kind
   });
 
   it("again and again, with a storefront that fails at times (seeded)", async () => {
-    for (let seed = 1; seed <= 25; seed += 1) {
+    for (let seed = 1; seed <= 15; seed += 1) {
       const random = randomOf(seed);
       await keepAudit();
       const stage = await Stage.create(kind);

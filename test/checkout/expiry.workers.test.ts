@@ -1,4 +1,5 @@
 import { describe, expect, it } from "vitest";
+import { createMeter } from "../../src/db/meter.ts";
 import { confirmAll, confirmBut, refuse, Stage, workspace } from "./stage.ts";
 
 /** A sweep's calls, each case by its name, over both places that checkouts may be in. */
@@ -57,13 +58,15 @@ describe.each(["d1", "supabase"] as const)("checkout expiry over %s", (kind) => 
     await stage.hold(5_000, "owed");
     await stage.reserve(6_000);
     const slot = await stage.claim();
-    stage.meter.calls = 0;
+    Object.assign(stage.meter, createMeter());
     const { result, detail } = await stage.run(slot);
     expect(result).toBe("degraded");
     expect(detail).toMatchObject({ expired: 5_000, chunks: 100, revalidated: 10_000, stoppedBy: "chunks", owed: 0 });
     expect(detail.calls).toMatchObject({ expiry: 5, storefront: 100 });
     expect(stage.meter.calls + 1).toBe(detail.calls.ledger);
     expect(detail.calls.ledger).toBeLessThanOrEqual(3 * 100 + 3 + 2 * 5);
+    // Statements, of which the platform lets an invocation make a thousand.
+    expect(stage.meter.queries).toBeLessThanOrEqual(750);
   });
 
   it("stopped before it begins: no work at all", async () => {

@@ -13,6 +13,9 @@ import {
 } from "../../src/jobs/obligations.ts";
 import { type AskStorefront, settleByAsking, settleByHand } from "../../src/jobs/quarantine.ts";
 import { completeSlot } from "../../src/jobs/slots.ts";
+import type { Actor } from "../../src/commands/actor.ts";
+import { quarantineCommands } from "../../src/commands/quarantine.ts";
+import { createWorld } from "../outbox/world.ts";
 import { confirmAll, DB, hang, Stage, workspace } from "../checkout/stage.ts";
 
 const LIMIT = 1_000;
@@ -248,6 +251,45 @@ describe("quarantine, settled by a person", () => {
     expect(await settleByAsking(DB, stage.job, items, async (all) => confirmAll(all), ann, 50)).toMatchObject({
       settled: items,
     });
+  });
+});
+
+describe("the quarantine commands", () => {
+  const actor: Actor = { id: "http:ann", grants: { actions: "all", channels: [], scopes: [] } };
+  const run = async (name: string, args: object, asks: Map<string, AskStorefront>) => {
+    const command = quarantineCommands(asks).find((one) => one.name === name);
+    const parsed = await command?.args["~standard"].validate(args);
+    if (parsed === undefined || parsed.issues) return parsed?.issues?.[0]?.message;
+    return command?.run(parsed.value, createWorld([]).invocation(), actor);
+  };
+
+  it("settle by hand, and by asking the job's storefront", async () => {
+    const stage = await Stage.create();
+    await stage.hold(2, "quarantined");
+    const [first, second] = [workspace(100_000), workspace(100_001)];
+    const args = { job: stage.job, reason: "mended" };
+    expect(await run("quarantine.settle", { ...args, items: [first] }, new Map())).toEqual({
+      ok: true,
+      result: { settled: [first], kept: [] },
+    });
+    const asking = { ...args, items: [{ workspace: second, version: 1 }] };
+    expect(await run("quarantine.revalidate", asking, new Map())).toMatchObject({ ok: false, code: "no_storefront" });
+    const down = new Map<string, AskStorefront>([
+      [stage.job, async () => ({ ok: false, kind: "status", detail: "502" })],
+    ]);
+    expect(await run("quarantine.revalidate", asking, down)).toMatchObject({ ok: false, code: "storefront_failed" });
+    const asks = new Map<string, AskStorefront>([[stage.job, async (all) => confirmAll(all)]]);
+    expect(await run("quarantine.revalidate", asking, asks)).toMatchObject({ ok: true, result: { settled: [second] } });
+    expect(await stage.held()).toEqual({ owed: 0, quarantined: 0 });
+  });
+
+  it("refuse what is no UUID, more than a hundred, and a reason that says nothing", async () => {
+    const args = { job: "x", items: [workspace(1)], reason: "why" };
+    const settle = (more: object) => run("quarantine.settle", { ...args, ...more }, new Map());
+    expect(await settle({})).toMatchObject({ ok: true });
+    for (const more of [{ items: ["w1"] }, { items: [] }, { items: Array(101).fill(workspace(1)) }, { reason: "  " }]) {
+      expect(typeof (await settle(more))).toBe("string");
+    }
   });
 });
 
