@@ -38,13 +38,13 @@ export function retryLater(error: string, options: { notBefore?: number | null; 
   return { kind: "retryAt", at: null, notBefore: options.notBefore ?? null, error, note: options.note };
 }
 
-/** The item can never succeed: it goes to the dead letters with this reason (one of the module's own words). */
+/**
+ * The item can never succeed: it goes to the dead letters with this reason, one of the module's own words. The runtime
+ * itself gives `attempts_exhausted`, `deliveries_exhausted`, `malformed` and `too_old`.
+ */
 export function dead(reason: string, error = "", note?: unknown): Outcome {
   return { kind: "dead", reason, error, note };
 }
-
-/** Reasons that the runtime itself gives a dead letter; a module adds its own. */
-export const CORE_REASONS = ["attempts_exhausted", "deliveries_exhausted", "malformed", "too_old"] as const;
 
 const isInstant = (value: unknown): value is number => Number.isSafeInteger(value) && (value as number) >= 0;
 

@@ -278,7 +278,7 @@ export async function sendOrRelease(invocation: Invocation, topic: Topic, rows: 
 }
 
 /** Gives claimed rows back, ready at their old due time, uncounted. */
-export function release(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Settled> {
+function release(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Settled> {
   return settle(invocation, [], given(topic, rows), { resend: false });
 }
 
