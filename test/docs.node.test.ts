@@ -1,8 +1,10 @@
 import { execFile } from "node:child_process";
 import { existsSync, mkdirSync, mkdtempSync, readdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { tmpdir } from "node:os";
 import path from "node:path";
 import { promisify } from "node:util";
 import { describe, expect, test } from "vitest";
+import { getPlatformProxy } from "wrangler";
 
 /** The documentation is held to the code: its numbers, its links, its examples, and the tests it names. */
 
@@ -55,9 +57,12 @@ function declaration(name: string, file: string): string {
 
 /** A constant's value, worked out from its source: many are no business of any other file, and are not exported. */
 function constant(name: string, file: string): Value {
-  const text = declaration(name, file)
-    .replace(/\/\*[\s\S]*?\*\//g, "")
-    .replace(/\bas const\b[\s\S]*$/, "");
+  return evaluate(declaration(name, file), file);
+}
+
+/** An expression as it stands in a file. */
+function evaluate(source: string, file: string): Value {
+  const text = source.replace(/\/\*[\s\S]*?\*\//g, "").replace(/\bas const\b[\s\S]*$/, "");
   const names = [...new Set(text.replace(/"[^"]*"/g, "").match(/\b[A-Z][A-Z0-9_]+\b/g) ?? [])];
   const values = names.map((each) => constant(each, file));
   return new Function(...names, `return (${text});`)(...values) as Value;
@@ -179,6 +184,200 @@ describe("limits", () => {
   });
 });
 
+describe("the table of topic options", () => {
+  const page = "docs/module-authoring.md";
+  const file = "src/outbox/topic.ts";
+  const rows = new Map(tableRows(page, "option").map(([name, ...cells]) => [unquoted(name) ?? "", cells]));
+  const defaults = constant("TOPIC_DEFAULTS", file) as Record<string, Value>;
+
+  test("names every option once, and no other", () => {
+    const options = sources.get(file)?.match(/export interface TopicOptions<[\s\S]*?\n}\n/)?.[0] ?? "";
+    const optional = [...options.matchAll(/^ {2}(\w+)\?[:(]/gm)].map(([, name]) => name);
+    expect(optional.length).toBeGreaterThan(10);
+    expect([...rows.keys()].sort()).toEqual(optional.sort());
+    expect(Object.keys(defaults).filter((name) => !rows.has(name))).toEqual([]);
+  });
+
+  test("gives each its default", () => {
+    for (const [name, [shown = "", unit = ""]] of rows) {
+      if (name === "onSettle") continue;
+      const { [name]: value } = defaults;
+      if (name === "backoff") {
+        expect(value).toEqual({ baseMs: 10_000, factor: 2, capMs: 3_600_000, jitter: 0.2 });
+        expect(shown).toBe("10 s, doubled to 1 h, jitter 0.2");
+      } else if (name === "cost") {
+        expect(value).toEqual({ subrequests: 1, queries: 3 });
+        expect(shown).toBe("1 subrequest, 3 statements");
+      } else expect(written(name, shown, unit), name).toEqual(value);
+    }
+  });
+
+  test("gives each its range", () => {
+    const bounds = [...(sources.get(file) ?? "").matchAll(/^ {2}whole\("(\w+)", (.+), (.+)\);$/gm)];
+    expect(bounds.length).toBeGreaterThan(8);
+    for (const [, name = "", least = "", most = ""] of bounds) {
+      const [, , range = ""] = rows.get(name) ?? [];
+      expect(range.split(" to ").map(amount), name).toEqual([least, most].map((text) => evaluate(text, file)));
+    }
+  });
+
+  test("says how much of the lease is not the handler's", () => {
+    const overhead = number("START_WINDOW_MS", file) + number("SETTLE_MARGIN_MS", file);
+    expect(read(page)).toContain(`With ${overhead / 1_000} s to start and to settle it must fit`);
+  });
+});
+
+test("the rules of payloads and keys are the code's", () => {
+  const text = read("docs/module-authoring.md");
+  expect(text).toContain(`more than ${number("PAYLOAD_MAX_DEPTH", "src/core/payload.ts")} levels`);
+  expect(text).toContain(`more than ${number("PAYLOAD_MAX_BYTES", "src/core/payload.ts").toLocaleString("en")} bytes`);
+  expect(text).toContain(`1 to ${number("KEY_MAX", "src/outbox/enqueue.ts")} characters`);
+});
+
+/** `10 min`, `1,000`: in ms where there is a unit. */
+function amount(text: string): number {
+  const [count = "", unit] = text.trim().split(" ");
+  return Number(count.replaceAll(",", "")) * (unit === undefined ? 1 : (UNIT_MS[unit] ?? Number.NaN));
+}
+
+describe("examples", () => {
+  test.each(["README.md", "docs/module-authoring.md"])("of %s compile against the package", async (page) => {
+    const blocks = [...read(page).matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((match) => match[1] ?? "");
+    expect(blocks.length).toBeGreaterThan(0);
+    mkdirSync(path.join(root, ".wrangler"), { recursive: true });
+    const folder = mkdtempSync(path.join(root, ".wrangler/docs-"));
+    try {
+      for (const [index, block] of blocks.entries()) {
+        const name = /^\/\/ (\S+\.ts)\n/.exec(block)?.[1] ?? `block-${index}.ts`;
+        writeFileSync(path.join(folder, name), block);
+      }
+      const paths = { duework: [path.join(root, "src/index.ts")] };
+      const config = {
+        extends: path.join(root, "tsconfig.json"),
+        compilerOptions: { paths },
+        include: ["*.ts"],
+        exclude: [],
+      };
+      writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify(config));
+      const answer = await promisify(execFile)(process.execPath, [
+        path.join(root, "node_modules/typescript/bin/tsc"),
+        "-p",
+        folder,
+      ]).then(
+        () => "",
+        ({ stdout }: { stdout: string }) => stdout,
+      );
+      expect(answer).toBe("");
+    } finally {
+      rmSync(folder, { recursive: true, force: true });
+    }
+  });
+
+  test("the module of the README has at most 15 lines", () => {
+    const [, first = ""] = /^```ts\n([\s\S]*?)^```$/m.exec(read("README.md")) ?? [];
+    expect(
+      first
+        .trimEnd()
+        .split("\n")
+        .filter((line) => !line.startsWith("// ")).length,
+    ).toBeLessThanOrEqual(15);
+  });
+});
+
+describe("links", () => {
+  test.each(pages)("of %s lead somewhere in the repository", (page) => {
+    for (const [, target = ""] of read(page).matchAll(/\]\(([^)\s]+)\)/g)) {
+      if (target.startsWith("#")) continue;
+      expect(target, page).not.toMatch(/^[a-z]+:/);
+      const file = path.join(root, path.dirname(page), target.split("#")[0] ?? "");
+      expect(file.startsWith(root) && existsSync(file), `${page} links ${target}`).toBe(true);
+    }
+  });
+});
+
+describe("tests that are named", () => {
+  test.each(["docs/invariants.md", "docs/states.md"])("in %s exist under that title", (page) => {
+    const named = [...read(page).matchAll(/\[((?:[^\]\\]|\\.)+)\]\(\.\.\/(test\/[^)]+)\)/g)];
+    expect(named.length).toBeGreaterThan(10);
+    const missing = named
+      .filter(([, title = "", file = ""]) => !existsSync(path.join(root, file)) || !read(file).includes(title))
+      .map(([, title, file]) => `${file}: ${title}`);
+    expect(missing).toEqual([]);
+  });
+
+  test("every promise and every arrow names at least one", () => {
+    const bare = [
+      ...tableRows("docs/invariants.md", "promise").filter(([, by]) => !by?.startsWith("[")),
+      ...tableRows("docs/states.md", "").filter((cells) => !cells.at(-1)?.startsWith("[")),
+    ];
+    expect(bare.map(([first, second]) => `${first} ${second}`)).toEqual([]);
+  });
+});
+
+test("the glossary lists every log event of the Worker, and no other", () => {
+  const worker = [...sources].filter(([file]) => !file.startsWith("src/cli/")).map(([, text]) => text);
+  const consumers = filesIn("consumers", ".ts").map(read);
+  const written = [...worker, ...consumers].flatMap((text) =>
+    [...text.matchAll(/\bevent: "(\w+)"|\bctx\.log\("(\w+)"/g)].map(([, event, logged]) => event ?? logged ?? ""),
+  );
+  const listed = tableRows("docs/glossary.md", "event").map(([event]) => unquoted(event) ?? "");
+  expect(listed).toEqual([...new Set(written)].sort());
+});
+
+test("the guide to deploying names the database and the queues of wrangler.jsonc", () => {
+  const names = [...read("wrangler.jsonc").matchAll(/"(?:database_name|queue|dead_letter_queue)": "([^"]+)"/g)];
+  expect(names.length).toBeGreaterThan(2);
+  for (const [, name = ""] of names) expect(read("docs/deploy.md")).toMatch(new RegExp(` create ${name}\n`));
+});
+
+test("the rows billed for each design of the outbox's table are as decision 0002 gives them", async () => {
+  const file = "docs/decisions/0002-the-outbox-key.md";
+  const folder = mkdtempSync(path.join(tmpdir(), "duework-designs-"));
+  const config = path.join(folder, "wrangler.json");
+  const binding = { binding: "DB", database_name: "designs", database_id: "designs" };
+  writeFileSync(config, JSON.stringify({ name: "designs", compatibility_date: "2026-08-01", d1_databases: [binding] }));
+  const { env, dispose } = await getPlatformProxy<{ DB: Database }>({ configPath: config, persist: false });
+  try {
+    const rows = tableRows(file, "design");
+    expect(rows.length).toBeGreaterThan(4);
+    for (const [design = "", ...billed] of rows) {
+      expect(await rowsBilled(env.DB, design), design).toEqual(billed.map(Number));
+    }
+  } finally {
+    await dispose();
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+interface Database {
+  exec(sql: string): Promise<unknown>;
+  prepare(sql: string): { run(): Promise<{ meta: { rows_written: number } }> };
+}
+
+/** Rows billed for an insert, three moves, a change in place and a delete of one row, in a table of that design. */
+async function rowsBilled(db: Database, design: string): Promise<number[]> {
+  const at = design.search(/, (?:UNIQUE|INDEX) /);
+  const [key, beside] = at < 0 ? [design, ""] : [design.slice(0, at), design.slice(at + 2)];
+  const columns = "topic TEXT, lane INTEGER, at INTEGER, seq TEXT, turn INTEGER, k TEXT";
+  const keyed = key === "rowid" ? "" : `, PRIMARY ${key}`;
+  await db.exec("DROP TABLE IF EXISTS x");
+  await db.exec(`CREATE TABLE x (${columns}${keyed})${key === "rowid" ? "" : " WITHOUT ROWID"}`);
+  const index = /^(UNIQUE|INDEX) (\(.+\)) beside$/.exec(beside);
+  if (index) await db.exec(`CREATE ${index[1] === "UNIQUE" ? "UNIQUE " : ""}INDEX i ON x ${index[2]}`);
+  const billed: number[] = [];
+  for (const sql of [
+    "INSERT INTO x VALUES ('t', 0, 1000, 's', 0, 'k')",
+    "UPDATE x SET lane = 1, at = 2000, turn = turn + 1",
+    "UPDATE x SET lane = 2, at = 3000, turn = turn + 1",
+    "UPDATE x SET lane = 0, at = 4000, turn = turn + 1",
+    "UPDATE x SET turn = turn + 1",
+    "DELETE FROM x WHERE topic = 't'",
+  ]) {
+    billed.push((await db.prepare(sql).run()).meta.rows_written);
+  }
+  return billed;
+}
+
 /** Constants that bound nothing: versions, forms of names, SQL. */
 const NO_LIMITS =
-  / (?:VERSION|DUE_DIGITS|TAIL_DIGITS|TAILS|LAST_DUE|LAST_INSTANT|LATE|LAST_TICK|SUPERSEDED|LOADED|HELD|COLUMNS)$/;
+  / (?:VERSION|DUE_DIGITS|TAIL_DIGITS|TAILS|LAST_DUE|LAST_INSTANT|LATE|NOTHING|LAST_TICK|SUPERSEDED|LOADED|HELD|COLUMNS)$/;
