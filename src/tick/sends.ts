@@ -1,3 +1,4 @@
+import { rotate } from "../core/split.ts";
 import { errorText } from "../core/text.ts";
 import { MINUTE } from "../core/time.ts";
 import { type ClaimedRow, claim } from "../outbox/items.ts";
@@ -25,7 +26,7 @@ export interface Sends {
 export async function sendDue(invocation: Invocation, due: readonly DueTopic[], chain: string): Promise<Sends> {
   const { db, now, runtime } = invocation;
   const none: Sends = { claimed: 0, sent: 0, failed: 0, refused: [] };
-  const topics = chosen(due, now);
+  const topics = chosen(invocation, due);
   if (topics.length === 0) return none;
   // Rows, not messages: each may have to travel alone, and the sends of a tick are bounded.
   const page = Math.max(1, Math.floor(SENDS_A_TICK / topics.length)) * MESSAGE_BATCH;
@@ -63,17 +64,21 @@ export async function sendDue(invocation: Invocation, due: readonly DueTopic[], 
 
 /**
  * The topics of this tick: those whose oldest item has waited longest, and the last place goes round among the others,
- * a topic a minute, so that none is starved by as many others as there are places, however far behind those are.
+ * a topic a minute in the code's order, so that none is starved by as many others as there are places, however far
+ * behind those are.
  */
-function chosen(due: readonly DueTopic[], now: number): Topic[] {
+function chosen({ runtime, now }: Invocation, due: readonly DueTopic[]): Topic[] {
   const waiting = due
     .filter(({ path, paused, oldest }) => path === "queue" && !paused && oldest !== null)
     .map(({ topic }) => topic);
   if (waiting.length <= TOPICS_A_TICK) return waiting;
   const oldest = waiting.slice(0, TOPICS_A_TICK - 1);
-  const others = waiting.slice(TOPICS_A_TICK - 1);
-  const turn = others[Math.floor(now / MINUTE) % others.length];
-  return turn === undefined ? oldest : [...oldest, turn];
+  const names = [...runtime.topics.keys()];
+  const circle = rotate(names, names[Math.floor(now / MINUTE) % names.length] ?? null);
+  const turn = circle.find(
+    (name) => waiting.some((one) => one.name === name) && !oldest.some((one) => one.name === name),
+  );
+  return [...oldest, ...waiting.filter(({ name }) => name === turn)];
 }
 
 async function pumpOn(invocation: Invocation, topics: readonly Topic[], chain: string): Promise<void> {

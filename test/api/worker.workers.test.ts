@@ -45,7 +45,7 @@ function deployed(modules: readonly Module[], env: Record<string, unknown>) {
 const good = () => ({ DB, ITEMS: new HeldQueue(), DUEWORK_TOKENS: "[]" });
 const floored = (name: string, queries: number) => defineModule(name, { floor: { queries } });
 const settled = defineModule("settled", {
-  settings: v.object({ SHOP_LEVEL: v.picklist(["low", "high"], "low or high") }) as never,
+  settings: v.object({ SHOP_LEVEL: v.picklist(["low", "high"], "low or high") }),
 });
 
 const mistakes: [string, string, string, readonly Module[], Record<string, unknown>][] = [

@@ -180,7 +180,12 @@ describe("drains in the tick", () => {
       { path: "drain", cost: 1 },
     );
     const world = createWorld([module], {
-      ports: { fetch: async (_, init) => (posts.push(`${init?.method} ${init?.body}`), new Response()) },
+      ports: {
+        fetch: async (_, init) => {
+          posts.push(`${init?.method} ${init?.body}`);
+          return new Response();
+        },
+      },
     });
     const ctx = world.context();
     const payloads = Array.from({ length: 10 }, (_, n) => ({ payload: { n } }));

@@ -65,8 +65,8 @@ function everythingDue() {
   const take = world.queue.sendBatch.bind(world.queue);
   world.queue.sendBatch = async (batch) => {
     const messages = [...batch];
-    const { topic: name } = messages[0]?.body as { topic: string };
-    if (refusing.has(name)) throw new Error("Too Many Requests");
+    const [first] = messages as { body: { topic: string } }[];
+    if (refusing.has(first?.body.topic)) throw new Error("Too Many Requests");
     return take(messages);
   };
   return { modules, world };
