@@ -15,7 +15,7 @@ import {
   type Outcome,
   retryAt,
   type TestContextOptions,
-  testContext,
+  type testContext,
   topic,
 } from "../src/index.ts";
 

@@ -276,12 +276,3 @@ export async function sendOrRelease(invocation: Invocation, topic: Topic, rows: 
   const [outcome] = await sendAll(invocation, [{ topic, rows }]);
   return outcome as Sent;
 }
-
-/** Gives claimed rows back, ready at their old due time, uncounted. */
-function release(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Settled> {
-  return settle(invocation, [], given(topic, rows), { resend: false });
-}
-
-function given(topic: Topic, rows: readonly ClaimedRow[]): Release[] {
-  return rows.map((row) => ({ topic, row: { ...row, lane: 1 } }));
-}
