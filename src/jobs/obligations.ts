@@ -240,6 +240,7 @@ function settle(db: D1Database, { job, generation, slot }: Claim, confirmed: Fin
   ];
 }
 
+/** By key from the few that are charged: CROSS JOIN and +state keep SQLite from reading all that is owed instead. */
 function charge(db: D1Database, { job, generation, slot }: Claim, charged: Findings["charged"], at: number) {
   const unconfirmed = JSON.stringify(charged.map(({ workspace, error }) => [workspace, error]));
   return [
@@ -247,7 +248,7 @@ function charge(db: D1Database, { job, generation, slot }: Claim, charged: Findi
       .prepare(
         `INSERT INTO charges (job, workspace, slot, generation, charged_at, error)
          SELECT ?1, o.workspace, ?3, ?2, ?5, j.value ->> 1
-         FROM json_each(?4) j JOIN obligations o ON o.job = ?1 AND o.workspace = j.value ->> 0 AND o.state = 'owed'
+         FROM json_each(?4) j CROSS JOIN obligations o ON o.job = ?1 AND o.workspace = j.value ->> 0 AND o.state = 'owed'
          WHERE ${MINE} ON CONFLICT (job, workspace, slot) DO NOTHING`,
       )
       .bind(job, generation, slot, unconfirmed, at),
@@ -257,7 +258,7 @@ function charge(db: D1Database, { job, generation, slot }: Claim, charged: Findi
            (SELECT min(count(*), ?6), iif(count(*) >= ?6, 'quarantined', 'owed'), iif(count(*) >= ?6, ?5, NULL),
               max(iif(c.slot = ?3, c.error, NULL))
             FROM charges c WHERE c.job = ?1 AND c.workspace = obligations.workspace)
-         WHERE job = ?1 AND state = 'owed' AND ${MINE} AND workspace IN (SELECT value ->> 0 FROM json_each(?4))`,
+         WHERE job = ?1 AND +state = 'owed' AND ${MINE} AND workspace IN (SELECT value ->> 0 FROM json_each(?4))`,
       )
       .bind(job, generation, slot, unconfirmed, at, CHARGES_MAX),
   ];

@@ -165,6 +165,7 @@ describe.each(["d1", "supabase"] as const)("checkout expiry over %s", (kind) => 
     [4_001, 0, "room", 4_001],
     [4_999, 0, "room", 4_999],
     [5_000, 0, "room", 5_000],
+    [5_001, 0, "room", 5_001],
   ])("%i held: %i are expired", async (held, expired, stoppedBy, after) => {
     const stage = await Stage.create(kind);
     await stage.hold(held, "quarantined");

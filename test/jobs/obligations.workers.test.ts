@@ -162,6 +162,21 @@ describe("settling and charging", () => {
     expect(await stage.charges()).toBe(0);
   });
 
+  it("reads what it settles and charges, not all that is owed", async () => {
+    const stage = await Stage.create();
+    await stage.hold(3_000, "owed");
+    const slot = await stage.claim();
+    const workspaces = Array.from({ length: 100 }, (_, n) => workspace(100_000 + n));
+    const findings = {
+      confirmed: workspaces.slice(50).map((one) => ({ workspace: one, version: 1 })),
+      charged: workspaces.slice(0, 50).map((one) => ({ workspace: one, error: "no" })),
+    };
+    const results = await DB.batch(settleAndCharge(DB, slot, findings, 30));
+    expect(results.reduce((sum, { meta }) => sum + meta.rows_read, 0)).toBeLessThanOrEqual(15 * 100);
+    expect(await stage.held()).toEqual({ owed: 2_950, quarantined: 0 });
+    expect(await stage.charges()).toBe(50);
+  });
+
   it("lists the oldest first, and by an index", async () => {
     const stage = await Stage.create();
     await stage.hold(250, "owed");
