@@ -9,6 +9,7 @@ import { itemsOf, planOf } from "./demo/plan.ts";
 import { type Receiver, startReceiver } from "./demo/receiver.ts";
 import { readStored, readTicks } from "./demo/record.ts";
 import { drainHalf, feed, workTheRest } from "./demo/work.ts";
+import { createEnding } from "./ending.ts";
 import { EXIT, runProgram, wholeNumber } from "./flags.ts";
 import { freePort, type Local, startLocal } from "./local.ts";
 import { startProgress } from "./progress.ts";
@@ -110,10 +111,7 @@ async function demo(): Promise<number> {
     process.stdout.write(`${HELP}\n`);
     return EXIT.done;
   }
-  const ending = new AbortController();
-  for (const name of ["SIGINT", "SIGTERM", "SIGHUP"] as const) {
-    process.on(name, () => ending.abort(new Error(`stopped by ${name}`)));
-  }
+  const ending = createEnding();
   const plan = planOf(flags.items);
   const since = Date.now();
   const seconds = () => Math.round((Date.now() - since) / 100) / 10;

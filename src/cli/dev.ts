@@ -1,8 +1,9 @@
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { fireTick } from "./client.ts";
+import { createEnding } from "./ending.ts";
 import { EXIT, runProgram, UsageError, wholeNumber } from "./flags.ts";
-import { freePort, listenOnce, ROOT, StartError, startLocal } from "./local.ts";
+import { freePort, portIsFree, ROOT, StartError, startLocal } from "./local.ts";
 import { ensureDevSecrets } from "./secrets.ts";
 import { eachMinute } from "./ticker.ts";
 
@@ -18,6 +19,9 @@ Any other flag goes to wrangler dev as it is.`;
 
 /** Wrangler's own default, which tools look for. */
 const USUAL_PORT = 8787;
+
+/** A runtime that was just ended on the same port may take so long to let it go, ms. */
+const PORT_MS = 8_000;
 
 /** What the command line asks for. */
 export interface DevFlags {
@@ -102,17 +106,17 @@ async function dev(): Promise<number> {
     process.stdout.write(`${HELP}\n`);
     return EXIT.done;
   }
-  if (flags.port !== null && (await listenOnce(flags.port)) === null) {
+  const ending = createEnding();
+  if (flags.port !== null && !(await portIsFree(flags.port, PORT_MS))) {
     throw new Error(`port ${flags.port} of 127.0.0.1 is taken`);
   }
-  const ending = new AbortController();
-  for (const signal of ["SIGINT", "SIGTERM", "SIGHUP"] as const) process.on(signal, () => ending.abort());
 
   const secrets = await ensureDevSecrets(ROOT);
   const local = await startLocal({
     dir: flags.dir,
     port: flags.port ?? (await freePort(USUAL_PORT)),
     flags: flags.rest,
+    misconfigured: (problems) => process.stderr.write(`dev: not ready, the Worker is misconfigured: ${problems}\n`),
     echo: (chunk) => process.stdout.write(chunk),
     signal: ending.signal,
   }).catch((error: unknown) => {

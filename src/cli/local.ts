@@ -18,8 +18,13 @@ export interface LocalOptions {
   root?: string;
   /** Bundles the Worker once and runs that: an edit to its source restarts nothing, and loses no queue's messages. */
   frozen?: boolean;
-  /** Gets what wrangler prints, beside the log file. */
+  /** Gets what wrangler prints while the Worker runs, beside the log file. */
   echo?: (chunk: Buffer) => void;
+  /**
+   * Told of what keeps the Worker from starting work, once for each; it runs on, and is waited for until it is ready.
+   * Default: that fails the start.
+   */
+  misconfigured?: (problems: string) => void;
   /** Ends a start that is under way. */
   signal?: AbortSignal;
 }
@@ -60,12 +65,12 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   await mkdir(dir, { recursive: true });
   const logFile = path.join(dir, "wrangler.log");
   await writeFile(logFile, "");
-  const run = (args: readonly string[]) =>
+  const run = (args: readonly string[], echo?: LocalOptions["echo"]) =>
     startGroup(process.execPath, [WRANGLER, ...args], {
       cwd: root,
       env: environment(dir),
       logFile,
-      echo: options.echo,
+      echo,
     });
 
   const finish = async (what: string, args: readonly string[]) => {
@@ -76,19 +81,18 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   const bundle = path.join(dir, "worker");
   if (options.frozen) await finish("bundling", ["deploy", "--dry-run", "--outdir", bundle]);
 
-  const group = run([
-    ...["dev", "--persist-to", dir, "--port", String(port)],
-    ...(options.frozen
-      ? [path.join(bundle, "worker.js"), "--no-bundle", "--config", path.join(root, "wrangler.jsonc")]
-      : []),
+  const program = options.frozen
+    ? [path.join(bundle, "worker.js"), "--no-bundle", "--config", path.join(root, "wrangler.jsonc")]
+    : [];
+  const own = [
+    ...["dev", ...program, "--persist-to", dir, "--port", String(port), "--show-interactive-dev-session=false"],
     ...absent(flags, "--ip", "127.0.0.1"),
     ...absent(flags, "--inspector-port", "0"),
-    "--show-interactive-dev-session=false",
-    ...flags,
-  ]);
+  ];
+  const group = run([...own, ...flags], options.echo);
   const url = `http://127.0.0.1:${port}`;
   try {
-    await ready(url, group, logFile, signal);
+    await ready(url, group, logFile, options);
   } catch (error) {
     await group.stop();
     throw error;
@@ -124,18 +128,24 @@ async function unlessAborted(group: Group, signal: AbortSignal | undefined): Pro
   return how;
 }
 
-async function ready(url: string, group: Group, logFile: string, signal: AbortSignal | undefined): Promise<void> {
+async function ready(url: string, group: Group, logFile: string, options: LocalOptions): Promise<void> {
   let ended: string | null = null;
   group.ended.then((how) => {
     ended = how;
   });
-  const until = Date.now() + READY_MS;
+  let told: string | null = null;
+  let until = Date.now() + READY_MS;
   while (Date.now() < until) {
-    signal?.throwIfAborted();
+    options.signal?.throwIfAborted();
     if (ended !== null) throw await startError(`wrangler dev ${ended}`, logFile);
     const health = await look(url);
     if (health === "ready") return;
-    if (health !== null) throw new StartError(`the Worker is misconfigured: ${health}`);
+    if (health !== null) {
+      if (options.misconfigured === undefined) throw new StartError(`the Worker is misconfigured: ${health}`);
+      if (health !== told) options.misconfigured(health);
+      told = health;
+      until = Date.now() + READY_MS;
+    }
     await sleep(LOOK_MS);
   }
   throw await startError(`${url}/healthz was not ready within ${READY_MS / 1_000} s`, logFile);
@@ -162,6 +172,16 @@ async function look(url: string): Promise<string | null> {
   }
 }
 
+/** Waits until nothing listens on a port of 127.0.0.1. False: something still does after `withinMs`. */
+export async function portIsFree(port: number, withinMs: number): Promise<boolean> {
+  const until = Date.now() + withinMs;
+  while ((await listenOnce(port)) === null) {
+    if (Date.now() >= until) return false;
+    await sleep(LOOK_MS);
+  }
+  return true;
+}
+
 /** A port of 127.0.0.1 that nothing listens on now; `wanted` itself when it is free. */
 export async function freePort(wanted = 0): Promise<number> {
   if (wanted === 0) return (await listenOnce(0)) ?? 0;
@@ -169,7 +189,7 @@ export async function freePort(wanted = 0): Promise<number> {
 }
 
 /** The port, after it was bound and let go; null: it is taken. */
-export function listenOnce(port: number): Promise<number | null> {
+function listenOnce(port: number): Promise<number | null> {
   return new Promise((resolve) => {
     const server = createServer();
     server.once("error", () => resolve(null));
