@@ -26,6 +26,10 @@ export default defineConfig(async () => ({
                 TEST_MIGRATIONS: await readD1Migrations(path.join(root, "src/db/migrations")),
                 // Set here so that a developer's own .dev.vars never decides a test.
                 DUEWORK_TOKENS: "[]",
+                STOREFRONT_URL: "https://storefront.test/revalidate",
+                STOREFRONT_TOKEN: "a token of the tests",
+                SUPABASE_URL: "",
+                SUPABASE_SERVICE_KEY: "",
               },
             },
           }),
