@@ -117,7 +117,17 @@ describe("enqueueNow", () => {
     expect(world.queue.take()[0]?.delaySeconds).toBe(0);
   });
 
-  test("a lease given when a tick was driven ahead of the clock counts from that tick, and so does its delay", async () => {
+  test("late in a long invocation, what is near counts from the clock and not from the invocation's start", async () => {
+    const { world, topic, name } = idle();
+    const ctx = world.context();
+    world.clock.now += 5 * MINUTE;
+    const dueAt = world.clock.now + 30 * SECOND;
+    expect(await ctx.outbox.enqueueNow(topic, [{ payload: { n: 1 }, dueAt }])).toMatchObject({ sent: 1 });
+    expect(await world.rows(name)).toMatchObject([{ lane: 1, at: dueAt + 300 * SECOND }]);
+    expect(world.queue.take()).toMatchObject([{ delaySeconds: 30 }]);
+  });
+
+  test("a lease given when a tick was driven ahead of the clock counts from that tick", async () => {
     const { world, topic, name } = idle();
     const ahead = world.clock.now + 10 * MINUTE;
     await DB.prepare("INSERT INTO ticks (at, started_at, wall_until, modules) VALUES (?1, 0, 0, '[]')")
