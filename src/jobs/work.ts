@@ -6,7 +6,7 @@ import type { Verdict } from "../outbox/consume.ts";
 import { contextFor, type Invocation } from "../outbox/runtime.ts";
 import type { ActiveJob } from "./selection.ts";
 import type { SlotMessage } from "./message.ts";
-import { type Completion, completeSlot, type Slot, startSlot } from "./slots.ts";
+import { alertOf, type Completion, completeSlot, type Slot, startSlot } from "./slots.ts";
 
 /** Kept before a slot's deadline for writing its completion, ms. */
 const COMPLETE_MARGIN_MS = 5 * SECOND;
@@ -46,7 +46,9 @@ export async function workSlot(
     detail,
   });
   try {
-    await db.batch(completeSlot(db, slot, completion, clock()));
+    const [ended] = await db.batch(completeSlot(db, slot, completion, clock()));
+    const alert = alertOf(ended);
+    if (alert !== null) log({ event: alert, level: "error", job: slot.job, slot: slot.slot });
   } catch (error) {
     // Not confirmed is not done: the next claim charges the slot `unknown`.
     log({ event: "complete_failed", level: "error", job: slot.job, slot: slot.slot, error: errorText(error) });

@@ -8,7 +8,15 @@ import { nextFire } from "../../src/core/calendar.ts";
 import { type Job, type JobOptions, job } from "../../src/jobs/catalog.ts";
 import { recordsRetention } from "../../src/jobs/retention.ts";
 import { selectJobs } from "../../src/jobs/selection.ts";
-import { completeSlot, type JobRow, mayGoOn, SLOT_LEASE_MS, STOP_AFTER, type Slot } from "../../src/jobs/slots.ts";
+import {
+  completeSlot,
+  type JobRow,
+  mayGoOn,
+  SLOT_LEASE_MS,
+  STALLED_ALERT,
+  STOP_AFTER,
+  type Slot,
+} from "../../src/jobs/slots.ts";
 import { beginInvocation } from "../../src/outbox/runtime.ts";
 import { tick } from "../../src/tick/tick.ts";
 import { createWorld, DB, oneTopic } from "../outbox/world.ts";
@@ -243,6 +251,19 @@ describe("results", () => {
       [1, 1],
       [0, 0],
     ]);
+  });
+
+  test("twelve degraded slots without progress in a row are told of, and stop nothing", async () => {
+    const job = setUp({
+      processor: { kind: "module", handle: async () => ({ result: "degraded", progress: false, detail: {} }) },
+    });
+    for (let n = 0; n < STALLED_ALERT; n += 1) {
+      expect(job.world.logs.filter(({ event }) => event === "job_stalled")).toEqual([]);
+      await job.tick(at(12, 5 * n));
+      await job.consume();
+    }
+    expect(job.world.logs).toContainEqual(expect.objectContaining({ event: "job_stalled", job: job.id }));
+    expect(await job.row()).toMatchObject({ stalled: STALLED_ALERT, stopped_at: null });
   });
 
   test("a completion of an older generation changes nothing", async () => {
