@@ -1,5 +1,7 @@
 #!/usr/bin/env node
 import { readFile } from "node:fs/promises";
+import path from "node:path";
+import { fileURLToPath } from "node:url";
 import { EXIT, runProgram, UsageError } from "./flags.ts";
 import { init } from "./init.ts";
 
@@ -31,8 +33,9 @@ async function main(): Promise<number> {
 
 /** The version in the nearest `package.json` above this file, which stands deeper once it is compiled. */
 async function version(): Promise<string> {
+  const here = path.dirname(fileURLToPath(import.meta.url));
   for (const up of ["../../package.json", "../../../package.json"]) {
-    const text = await readFile(new URL(up, import.meta.url), "utf8").catch(() => null);
+    const text = await readFile(path.join(here, up), "utf8").catch(() => null);
     if (text !== null) return (JSON.parse(text) as { version: string }).version;
   }
   return "unknown";

@@ -17,7 +17,7 @@ export function startProgress(stream: WriteStream, line: () => string): Progress
   const show = () => {
     const text = line();
     if (text === "") return;
-    if (drawn) stream.write(`\r\x1b[2K${text.slice(0, Math.max(20, (stream.columns ?? 80) - 1))}`);
+    if (drawn) stream.write(`\r\x1b[2K${text.slice(0, Math.max(20, (stream.columns || 80) - 1))}`);
     else stream.write(`${text}\n`);
   };
   const timer = setInterval(show, drawn ? REDRAW_MS : PLAIN_MS);
