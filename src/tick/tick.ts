@@ -4,6 +4,7 @@ import { errorText } from "../core/text.ts";
 import { MINUTE, SECOND } from "../core/time.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
+import type { Topic } from "../outbox/topic.ts";
 import { type ClaimedSlot, claimDueSlots } from "../jobs/hand-over.ts";
 import { type JobsAtWork, NO_JOBS } from "../jobs/selection.ts";
 import { type JobRow, readJobs } from "../jobs/slots.ts";
@@ -65,10 +66,7 @@ export async function tick(
   const chain = createSeqs(runtime.ports.bytes)(now);
   const sends = await sendDue(invocation, opened.due, chain);
 
-  const drains = drainsOf(
-    opened.due,
-    sends.refused.map(({ name }) => name),
-  );
+  const drains = drainsOf(runtime, opened.due, sends.refused);
   const turns = turnsOf(order, drains);
   const split = createSplit(limits, turns, startedAt);
   await workRefused(invocation, slots.refused, split.next(runtime.ports.clock()).budget.deadline);
@@ -160,11 +158,12 @@ function startOf(latest: TickRow | null): string | null {
 }
 
 /** Topics on the drain, and those that the queue has just refused. */
-function drainsOf(due: readonly DueTopic[], refused: readonly string[]): Drain[] {
+function drainsOf(runtime: Runtime, due: readonly DueTopic[], refused: readonly Topic[]): Drain[] {
   return due
     .filter(({ paused, oldest }) => !paused && oldest !== null)
     .flatMap(({ topic, path }): Drain[] => {
-      if (refused.includes(topic.name)) return [{ topic, path: "any" }];
+      // Off-platform there is nothing but the drain, whatever is stored.
+      if (refused.includes(topic) || runtime.queue(topic) === null) return [{ topic, path: "any" }];
       return path === "drain" ? [{ topic, path }] : [];
     });
 }

@@ -39,6 +39,14 @@ describe("fanOut", () => {
     expect(await DB.prepare("SELECT count(*) AS n FROM ticks").first("n")).toBe(1);
   });
 
+  test("drains a topic that was flipped to the queue while it was on the platform", async () => {
+    const ctx = testContext({ db: DB, module: off });
+    const set =
+      "INSERT INTO topics (topic, path, paused, version, changed_at, changed_by) VALUES (?1, 'queue', 0, 1, 1, 'me')";
+    await ctx.db.batch([ctx.db.prepare(set).bind(work.name), ...ctx.outbox.enqueue(work, [{ payload: { n: 4 } }])]);
+    expect(await fanOut({ modules: [off], db: DB, ports })).toMatchObject({ drained: 1 });
+  });
+
   test("keeps to limits that it is given", async () => {
     const { modules } = await fanOut({
       modules: [off],
