@@ -10,6 +10,7 @@ export type { Ports } from "./core/ports.ts";
 export { dead, done, nextAt, type Outcome, retryAt, retryLater } from "./core/outcomes.ts";
 export { errorText, safeText } from "./core/text.ts";
 export { type Job, type JobOptions, job, type SlotContext } from "./jobs/catalog.ts";
+export { recordsRetention } from "./jobs/retention.ts";
 export type { Completion, Slot } from "./jobs/slots.ts";
 export type { Context, ItemContext } from "./outbox/context.ts";
 export { type Command, type CommandAnswer, command, defineModule, type Module } from "./outbox/module.ts";

@@ -1,4 +1,4 @@
-import { checkoutExpiry } from "./checkout/job.ts";
+import { checkoutExpiry } from "../workflows/checkout-expiry.ts";
 import { createWorker } from "./create-worker.ts";
 import { recordsRetention } from "./jobs/retention.ts";
 import { merchants } from "./modules/merchants/index.ts";

@@ -131,6 +131,7 @@ test("the package exports this, and nothing else", () => {
       "job",
       "nextAt",
       "parseRetryAfter",
+      "recordsRetention",
       "retryAt",
       "retryLater",
       "safeText",

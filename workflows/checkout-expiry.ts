@@ -16,6 +16,8 @@ const slotSchema = v.object({
   deadline: count,
 }) satisfies v.GenericSchema<unknown, Slot>;
 
+export { checkoutExpiry } from "../src/checkout/job.ts";
+
 /** A step is never retried by the platform: what timed out may still land. It may run again all the same. */
 const STEP = { retries: { limit: 0, delay: 1_000 }, timeout: SLOT_DEADLINE_MS };
 
