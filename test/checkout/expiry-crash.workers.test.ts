@@ -53,6 +53,20 @@ describe.each(["d1", "supabase"] as const)("a process that dies, over %s", (kind
     });
   });
 
+  it("after a charge landed: its step, run again, asks nobody twice in the sweep", async () => {
+    const stage = await Stage.create(kind);
+    await stage.hold(1, "owed");
+    stage.storefront = confirmBut(workspace(100_000));
+    const slot = await stage.claim();
+    const steps = new Steps();
+    // Reconcile, the page, the request; the fourth effect charges.
+    expect(await new Mortal(stage, { at: 4, lands: true }).run(slot, steps)).toBe(false);
+    await new Mortal(stage, null).run(slot, steps);
+    expect(stage.chunks).toHaveLength(1);
+    expect(await stage.obligations()).toMatchObject([{ charges: 1 }]);
+    expect((await stage.slot(slot)).detail).toMatchObject({ chunks: 1, owed: 1, stoppedBy: "owed" });
+  });
+
   it("again and again, with a storefront that fails at times (seeded)", async () => {
     for (let seed = 1; seed <= 15; seed += 1) {
       const random = randomOf(seed);
