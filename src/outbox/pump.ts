@@ -101,6 +101,16 @@ export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpM
   const full = claimed.results.length >= page;
   const onward =
     full && sent.length > 0 && unsent.length === 0 && total < CHAIN_ITEMS && (backlog ?? 0) < BACKLOG_MESSAGES;
-  if (onward) await sendPump(invocation, topic, { chain: pump.chain, step, claimed: total });
-  else runtime.ports.log({ event: "pump_ended", level: "info", topic: topic.name, claimed: total });
+  const next = { chain: pump.chain, step, claimed: total };
+  if (onward && (await sendPump(invocation, topic, next))) return;
+  if (!onward) runtime.ports.log({ event: "pump_ended", level: "info", topic: topic.name, claimed: total });
+  await endChain(invocation, topic, next);
+}
+
+/** Makes room for the next tick's chain, however soon that tick comes. */
+async function endChain(invocation: Invocation, topic: Topic, { chain, step }: PumpMessage["pump"]): Promise<void> {
+  await invocation.db
+    .prepare("UPDATE pumps SET until = ?4 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?4")
+    .bind(topic.name, chain, step, instantOf(invocation))
+    .run();
 }

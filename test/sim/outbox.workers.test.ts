@@ -7,6 +7,7 @@ import type { ItemContext } from "../../src/outbox/context.ts";
 import { drainWithin } from "../../src/outbox/drain.ts";
 import { enqueueNow } from "../../src/outbox/enqueue.ts";
 import { defineModule } from "../../src/outbox/module.ts";
+import { sendPump, startChains } from "../../src/outbox/pump.ts";
 import { beginInvocation } from "../../src/outbox/runtime.ts";
 import { type Item, type Topic, type TopicOptions, topic } from "../../src/outbox/topic.ts";
 import { tick } from "../../src/tick/tick.ts";
@@ -205,6 +206,25 @@ describe("what seeds have found", () => {
     await scene.stage.finish();
     expect(scene.stage.ledger.done.size).toBe(1);
   });
+});
+
+test("a chain that has ended makes room for the next tick's, however soon that comes", async () => {
+  const scene = await Scene.open();
+  for (const chain of ["first", "second"]) {
+    let started = 0;
+    await scene.stage.start("pump", async (runtime) => {
+      const invocation = beginInvocation(runtime, scene.stage.clock.now);
+      for (const one of await startChains(invocation, [...runtime.topics.values()], chain)) {
+        started += 1;
+        await sendPump(invocation, one, { chain, step: 0, claimed: 0 });
+      }
+    });
+    await scene.stage.finish();
+    await scene.consume(scene.take());
+    await scene.stage.finish();
+    expect(started).toBe(1);
+    scene.stage.clock.now += SECOND;
+  }
 });
 
 /**
