@@ -6,6 +6,7 @@ import { createRegistry } from "./commands/registry.ts";
 import type { Limits } from "./core/budget.ts";
 import type { Ports } from "./core/ports.ts";
 import type { Job } from "./jobs/catalog.ts";
+import type { AskStorefront } from "./jobs/quarantine.ts";
 import { type JobsAtWork, selectJobs } from "./jobs/selection.ts";
 import { type Bindings, configure, type Problem } from "./outbox/configure.ts";
 import type { Context } from "./outbox/context.ts";
@@ -99,12 +100,22 @@ export function deploy({ modules, catalog }: Program, env: Bindings, ports: Port
     runtime,
     problems: all,
     tokens: settings.tokens,
-    registry: createRegistry(modules, jobs),
+    registry: createRegistry(modules, jobs, asksOf(catalog, env, ports)),
     catalog,
     jobs: selection,
     clock: ports.clock,
   });
   return { runtime, problems: all, limits: settings.limits, jobs, api };
+}
+
+/** Whom a person may ask again about quarantined work, by job. */
+function asksOf(catalog: readonly Job[], env: Bindings, ports: Ports): Map<string, AskStorefront> {
+  return new Map(
+    catalog.flatMap(({ id, processor }): [string, AskStorefront][] => {
+      const ask = processor?.kind === "workflow" ? (processor.asks?.(env, ports.fetch) ?? null) : null;
+      return ask === null ? [] : [[id, ask]];
+    }),
+  );
 }
 
 /** Slots travel in the queue that items have by default. */

@@ -10,7 +10,7 @@ import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import { beginInvocation, type Runtime } from "../outbox/runtime.ts";
 import { problem } from "./problem.ts";
-import { readJobViews, readSlotViews } from "./jobs.ts";
+import { obligationsPage, readJobViews, readObligationViews, readSlotViews } from "./jobs.ts";
 import { pageSchema, readLastTick, readTicks, readTopics } from "./reads.ts";
 
 /** Largest request body, bytes. */
@@ -72,6 +72,11 @@ export function createApi(served: Served): Hono<Env> {
     const page = v.safeParse(pageSchema, c.req.query());
     if (!page.success) return badInput(c, page.issues[0]);
     return c.json(await readSlotViews(c.get("runtime").db, c.req.param("id") ?? "", page.output));
+  });
+  app.get("/api/jobs/:id/obligations", granted("job:read"), async (c) => {
+    const page = v.safeParse(obligationsPage, c.req.query());
+    if (!page.success) return badInput(c, page.issues[0]);
+    return c.json(await readObligationViews(c.get("runtime").db, c.req.param("id") ?? "", page.output));
   });
   app.post(
     "/api/commands/:name",

@@ -1,10 +1,11 @@
-import type * as v from "valibot";
+import * as v from "valibot";
 import { nextFire } from "../core/calendar.ts";
 import { isoInstant } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
+import { listObligations, type ObligationRow } from "../jobs/obligations.ts";
 import type { Selection } from "../jobs/selection.ts";
 import { type JobRow, listSlots, readJobs } from "../jobs/slots.ts";
-import type { pageSchema } from "./reads.ts";
+import { pageSchema } from "./reads.ts";
 
 /** Each job of the catalog: whether it is on, who works it, how it stands. */
 export async function readJobViews(db: D1Database, catalog: readonly Job[], { active }: Selection, now: number) {
@@ -60,6 +61,34 @@ export async function readSlotViews(db: D1Database, job: string, page: v.InferOu
       detail: JSON.parse(row.detail) as unknown,
     })),
     nextCursor: results.length > page.limit ? String(shown.at(-1)?.slot) : null,
+  };
+}
+
+export const obligationsPage = v.strictObject({
+  ...pageSchema.entries,
+  state: v.optional(v.picklist(["owed", "quarantined"]), "owed"),
+  /** `<since>.<workspace>` of the last row that was seen. */
+  cursor: v.optional(v.pipe(v.string(), v.regex(/^\d{1,15}\.[0-9a-f-]{36}$/, "not a cursor of this list"))),
+});
+
+/** A page of what a job owes, or holds in quarantine, oldest first. */
+export async function readObligationViews(db: D1Database, job: string, page: v.InferOutput<typeof obligationsPage>) {
+  const [since, workspace] = (page.cursor ?? "").split(".");
+  const after = workspace === undefined ? null : { since: Number(since), workspace };
+  const { results } = await listObligations(db, job, page.state, after, page.limit + 1).all<ObligationRow>();
+  const shown = results.slice(0, page.limit);
+  const last = shown.at(-1);
+  return {
+    items: shown.map((row) => ({
+      workspace: row.workspace,
+      version: row.version,
+      state: row.state,
+      since: isoInstant(row.since),
+      charges: row.charges,
+      quarantinedAt: instant(row.quarantined_at),
+      error: row.error,
+    })),
+    nextCursor: results.length > page.limit && last !== undefined ? `${last.since}.${last.workspace}` : null,
   };
 }
 

@@ -13,10 +13,12 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   version_conflict: 409,
   key_taken: 409,
   slot_not_claimed: 409,
+  no_storefront: 409,
   backlog_full: 409,
   body_too_large: 413,
   unsupported_media_type: 415,
   broken: 500,
+  storefront_failed: 502,
   misconfigured: 503,
   unavailable: 503,
 };

@@ -1,5 +1,5 @@
 import { job } from "../jobs/catalog.ts";
-import { readCheckoutSettings } from "./settings.ts";
+import { connect, readCheckoutSettings } from "./settings.ts";
 
 /** Expires checkouts that ran out of time, and has their storefronts shown anew. */
 export const checkoutExpiry = job({
@@ -10,5 +10,9 @@ export const checkoutExpiry = job({
     kind: "workflow",
     binding: "CHECKOUT_EXPIRY",
     problems: (env) => readCheckoutSettings(env).problems,
+    asks(env, fetch) {
+      const { settings } = readCheckoutSettings(env);
+      return settings === null ? null : connect(settings, fetch).storefront;
+    },
   },
 });

@@ -1,15 +1,22 @@
+import type { AskStorefront } from "../jobs/quarantine.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
 import type { Module } from "../outbox/module.ts";
 import { contextFor } from "../outbox/runtime.ts";
 import type { Registered } from "./define.ts";
 import { itemCommands } from "./items.ts";
 import { jobCommands } from "./jobs.ts";
+import { quarantineCommands } from "./quarantine.ts";
 
 /** All commands by name: the runtime's own, then each module's. No surface has a rule of its own. */
-export function createRegistry(modules: readonly Module[], jobs: JobsAtWork): ReadonlyMap<string, Registered> {
+export function createRegistry(
+  modules: readonly Module[],
+  jobs: JobsAtWork,
+  asks: ReadonlyMap<string, AskStorefront>,
+): ReadonlyMap<string, Registered> {
   const all: Registered[] = [
     ...itemCommands,
     ...jobCommands(jobs),
+    ...quarantineCommands(asks),
     ...modules.flatMap((module) =>
       module.commands.map(
         ({ handle, ...command }): Registered => ({

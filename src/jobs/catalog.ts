@@ -1,9 +1,11 @@
 import { DueworkError } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
 import { type Cron, parseCron } from "../core/cron.ts";
+import type { Ports } from "../core/ports.ts";
 import { parseZone } from "../core/zone.ts";
 import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Context } from "../outbox/context.ts";
+import type { AskStorefront } from "./quarantine.ts";
 import type { Completion, Slot } from "./slots.ts";
 
 /** Who works a job's slots: the legacy HTTP route, a handler here, or a Workflow. */
@@ -35,6 +37,8 @@ export type Processor =
       binding: string;
       /** What the environment lacks for it. Any problem keeps the job off. */
       problems?(env: Bindings): readonly Problem[];
+      /** Whom a person asks again about the job's quarantined work; null: the environment does not say. */
+      asks?(env: Bindings, fetch: Ports["fetch"]): AskStorefront | null;
     };
 
 export interface JobOptions {
