@@ -1,5 +1,6 @@
 import { splitTopicName } from "../core/names.ts";
 import { errorText } from "../core/text.ts";
+import { MINUTE } from "../core/time.ts";
 import { begin, type Fence, type LoadedRow, loadLeased } from "./items.ts";
 import { type ItemMessage, type PumpMessage, parseMessage } from "./message.ts";
 import { stepPump } from "./pump.ts";
@@ -20,6 +21,12 @@ export interface Incoming {
 /** Wait before a message is tried again when D1 could not be reached before its begin, s: this and up to as much again. */
 const RETRY_SECONDS = 10;
 
+/**
+ * Messages that run alone run one after another: none is begun later than this in a batch, ms. The platform ends a
+ * consumer at 15 minutes, and what it ends counts a delivery.
+ */
+const ALONE_WALL_MS = 10 * MINUTE;
+
 interface Parsed {
   incoming: Incoming;
   message: ItemMessage;
@@ -32,6 +39,8 @@ interface Parsed {
  * message; a message whose work cannot be settled is acked all the same, since the lease decides then.
  */
 export async function consume(invocation: Invocation, batch: readonly Incoming[]): Promise<void> {
+  const { clock } = invocation.runtime.ports;
+  const startedAt = clock();
   const together: Parsed[] = [];
   const alone: Parsed[] = [];
   const pumps: { incoming: Incoming; message: PumpMessage; topic: Topic }[] = [];
@@ -48,7 +57,10 @@ export async function consume(invocation: Invocation, batch: readonly Incoming[]
     });
     incoming.settle({ kind: "ack" });
   }
-  for (const one of alone) await consumeTogether(invocation, [one]);
+  for (const one of alone) {
+    if (clock() - startedAt < ALONE_WALL_MS) await consumeTogether(invocation, [one]);
+    else one.incoming.settle({ kind: "retry", delaySeconds: RETRY_SECONDS });
+  }
 }
 
 function read({ runtime }: Invocation, incoming: Incoming) {

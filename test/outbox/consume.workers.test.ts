@@ -729,6 +729,25 @@ describe("an item that kills its isolate", () => {
     expect(await world.deadLetters(name)).toMatchObject([{ reason: "deliveries_exhausted" }]);
   });
 
+  test("rows that run alone and slowly: those that the batch has no time for are tried again, unbegun and uncounted", async () => {
+    let clock = { now: 0 };
+    const { module, topic, name } = oneTopic(() => {
+      clock.now += 4 * 60 * SECOND;
+    });
+    const world = createWorld([module]);
+    clock = world.clock;
+    await world.context().outbox.enqueueNow(topic, numbers(5));
+    world.queue.take();
+    clock.now += 300 * SECOND;
+    await world.tick();
+    const verdicts = await world.deliver(world.queue.take());
+    expect(verdicts.map((verdict) => verdict?.kind)).toEqual(["ack", "ack", "ack", "retry", "retry"]);
+    expect((await world.rows(name)).filter(({ lane }) => lane === 1)).toMatchObject([
+      { deliveries: 0 },
+      { deliveries: 0 },
+    ]);
+  });
+
   test("a row that has lapsed runs after the others, with nothing beside it", async () => {
     let running = 0;
     const beside: Record<number, number> = {};
