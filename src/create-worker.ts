@@ -100,7 +100,7 @@ export function deploy({ modules, catalog }: Program, env: Bindings, ports: Port
     runtime,
     problems: all,
     tokens: settings.tokens,
-    registry: createRegistry(modules, jobs, asksOf(catalog, env, ports)),
+    registry: createRegistry(modules, catalog, jobs, asksOf(catalog, env, ports)),
     catalog,
     jobs: selection,
     clock: ports.clock,

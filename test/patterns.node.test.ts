@@ -318,7 +318,7 @@ test("the retention makes a statement a job and three more, and none after one t
   if (processor?.handle === undefined) throw new Error("the retention is no module's job");
   const { db, sqlite, asked, failAt } = ledger();
   for (const id of ["a", "b", "c"]) sqlite.exec(`INSERT INTO jobs (id, generation, claimed) VALUES ('${id}', 1, 0)`);
-  const context = { db, now: 0, signal: new AbortController().signal };
+  const context = { db, now: 0, signal: new AbortController().signal, mayGoOn: async () => true };
   await processor.handle({}, context);
   expect(asked.length).toBe(6);
   asked.length = 0;

@@ -1,4 +1,5 @@
-import { alertOf, completeSlot, type SlotResult } from "../jobs/slots.ts";
+import { tellOfJob } from "../jobs/alerts.ts";
+import { completeSlot, type SlotResult } from "../jobs/slots.ts";
 import { HELD_ALERT } from "./limits.ts";
 import { completionOf, type Progress } from "./progress.ts";
 import { askLedger, keepStep, nowOf, type Sweep } from "./sweep.ts";
@@ -33,8 +34,7 @@ export async function complete(sweep: Sweep, done: Progress): Promise<Completed>
   const result = (results.at(-1)?.results[0]?.result ?? null) as SlotResult | null;
   const level = result === "succeeded" ? "info" : "warn";
   ports.log({ event: "slot_completed", level, job, slot: minute, result, detail: completion.detail });
-  const alert = alertOf(results[0]);
-  if (alert !== null) ports.log({ event: alert, level: "error", job, slot: minute });
+  tellOfJob(ports, slot, results[0]);
   const held = done.owed + done.quarantined;
   if (held >= HELD_ALERT) ports.log({ event: "ledger_filling", level: "error", job, held });
   return { result };

@@ -3,20 +3,21 @@ import { refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
 import { MINUTE } from "../core/time.ts";
 import { handOver } from "../jobs/hand-over.ts";
+import type { Job } from "../jobs/catalog.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
 import { claimOf, claimSlot, resumeJob, SLOT_DEADLINE_MS, stopJob } from "../jobs/slots.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { define, type Registered } from "./define.ts";
 
-/** The commands about jobs. A job that is off has nothing to fire, stop or resume. */
+/** The commands about jobs. One that is off can be stopped before it is turned on; only one that is on can be fired. */
 
 const id = v.pipe(v.string(), v.regex(NAME, "a job is named in a-z, 0-9 and -"));
 const reason = v.pipe(v.string(), v.trim(), v.minLength(1), v.maxLength(500));
 
-export function jobCommands(jobs: JobsAtWork): readonly Registered[] {
-  const activeOf = (name: string) => jobs.active.find(({ job }) => job.id === name);
-  const off = (name: string) => refuse("unknown_job", "id", `no job ${name} is on`);
+export function jobCommands(catalog: readonly Job[], jobs: JobsAtWork): readonly Registered[] {
+  const known = (name: string) => catalog.some(({ id }) => id === name);
+  const unknown = (name: string) => refuse("unknown_job", "id", `there is no job ${name}`);
   return [
     define(
       {
@@ -26,13 +27,13 @@ export function jobCommands(jobs: JobsAtWork): readonly Registered[] {
         help: "Claim a job's present minute and hand it over, now.",
       },
       v.strictObject({ id }),
-      async (args, invocation) => (activeOf(args.id) === undefined ? off(args.id) : fire(args.id, jobs, invocation)),
+      (args, invocation) => fire(args.id, jobs, invocation),
     ),
     define(
       { name: "job.stop", effect: "write", grant: "job:write", help: "Stop a job, durably: nothing more begins." },
       v.strictObject({ id, reason }),
       async (args, { db, now }, actor) => {
-        if (activeOf(args.id) === undefined) return off(args.id);
+        if (!known(args.id)) return unknown(args.id);
         const { meta } = await stopJob(db, args.id, args.reason, actor.id, now).run();
         return { ok: true, result: { id: args.id, stopped: true, changed: meta.changes > 0 } };
       },
@@ -46,7 +47,7 @@ export function jobCommands(jobs: JobsAtWork): readonly Registered[] {
       },
       v.strictObject({ id }),
       async (args, { db }) => {
-        if (activeOf(args.id) === undefined) return off(args.id);
+        if (!known(args.id)) return unknown(args.id);
         const { meta } = await resumeJob(db, args.id).run();
         return { ok: true, result: { id: args.id, stopped: false, changed: meta.changes > 0 } };
       },

@@ -1,3 +1,4 @@
+import type { Job } from "../jobs/catalog.ts";
 import type { AskStorefront } from "../jobs/quarantine.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
 import type { Module } from "../outbox/module.ts";
@@ -10,12 +11,13 @@ import { quarantineCommands } from "./quarantine.ts";
 /** All commands by name: the runtime's own, then each module's. No surface has a rule of its own. */
 export function createRegistry(
   modules: readonly Module[],
+  catalog: readonly Job[],
   jobs: JobsAtWork,
   asks: ReadonlyMap<string, AskStorefront>,
 ): ReadonlyMap<string, Registered> {
   const all: Registered[] = [
     ...itemCommands,
-    ...jobCommands(jobs),
+    ...jobCommands(catalog, jobs),
     ...quarantineCommands(asks),
     ...modules.flatMap((module) =>
       module.commands.map(

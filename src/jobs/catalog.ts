@@ -1,12 +1,14 @@
 import { DueworkError } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
+import { nextFire } from "../core/calendar.ts";
 import { type Cron, parseCron } from "../core/cron.ts";
 import type { Ports } from "../core/ports.ts";
+import { SECOND } from "../core/time.ts";
 import { parseZone } from "../core/zone.ts";
 import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Context } from "../outbox/context.ts";
 import type { AskStorefront } from "./quarantine.ts";
-import type { Completion, Slot } from "./slots.ts";
+import { type Completion, type Slot, SLOT_LEASE_MS } from "./slots.ts";
 
 /** Who works a job's slots: the legacy HTTP route, a handler here, or a Workflow. */
 export type ProcessorKind = "route" | "module" | "workflow";
@@ -22,6 +24,8 @@ export interface Route {
 /** What a handler of slots gets besides its slot: the module's context, aborted at the slot's deadline. */
 export interface SlotContext extends Context {
   readonly signal: AbortSignal;
+  /** False once the job was stopped or a later claim was given: asked before each part of the work. */
+  mayGoOn(): Promise<boolean>;
 }
 
 /** The processor of this Worker, once the job's id is in `WORKER_PROCESSORS`. */
@@ -74,6 +78,12 @@ export function job(options: JobOptions): Job {
   const zone = parseZone(options.timeZone ?? "UTC");
   if (!zone.ok) return fail("timeZone", zone.message);
   if (options.route === undefined && options.processor === undefined) fail("processor", "nobody works this job");
+  if (options.processor?.kind === "workflow" && leastGap(cron.cron, zone.zone) < SLOT_LEASE_MS) {
+    fail(
+      "cron",
+      `a Workflow outlasts the minute: its job fires at most every ${SLOT_LEASE_MS / SECOND} s, a claim's lease`,
+    );
+  }
   return {
     id: options.id,
     cron: cron.cron,
@@ -82,3 +92,18 @@ export function job(options: JobOptions): Job {
     processor: options.processor ?? null,
   };
 }
+
+/** The shortest time between two of a cron's next fires from a fixed instant on, ms. */
+function leastGap(cron: Cron, zone: string): number {
+  let least = Number.POSITIVE_INFINITY;
+  let last = nextFire(cron, 0, zone);
+  for (let n = 0; n < GAPS && last !== null; n += 1) {
+    const next = nextFire(cron, last, zone);
+    if (next !== null) least = Math.min(least, next - last);
+    last = next;
+  }
+  return least;
+}
+
+/** Fires looked at: more than there are in a day of every five minutes. */
+const GAPS = 300;

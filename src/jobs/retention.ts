@@ -16,7 +16,7 @@ export const recordsRetention = job({
   processor: { kind: "module", handle: forgetOldRecords },
 });
 
-async function forgetOldRecords(_: Slot, { db, now, signal }: SlotContext): Promise<Completion> {
+async function forgetOldRecords(_: Slot, { db, now, mayGoOn }: SlotContext): Promise<Completion> {
   const before = now - KEEP_SLOTS_MS;
   const { results } = await readJobIds(db).all<{ id: string }>();
   const statements = [
@@ -26,7 +26,7 @@ async function forgetOldRecords(_: Slot, { db, now, signal }: SlotContext): Prom
   ];
   let forgotten = 0;
   for (const statement of statements) {
-    if (signal.aborted) break;
+    if (!(await mayGoOn())) break;
     forgotten += (await statement.run()).meta.changes;
   }
   return { result: "succeeded", progress: true, detail: { forgotten } };

@@ -171,7 +171,7 @@ export function completeSlot(
            stop_reason = iif(?5 AND failures + 1 >= ?7 AND stopped_at IS NULL, 'too many slots failed or ended unknown', stop_reason),
            stopped_by = iif(?5 AND failures + 1 >= ?7 AND stopped_at IS NULL, 'service:tick', stopped_by)
          WHERE id = ?1 AND generation = ?2 AND claimed = 1
-         RETURNING stalled, stopped_at IS NOT NULL AS stopped`,
+         RETURNING stalled, (stopped_at = ?3 AND ?5) AS stopped`,
       )
       .bind(job, generation, now, clear, failed, result === "degraded" && !progress ? 1 : 0, STOP_AFTER),
     db
@@ -182,16 +182,6 @@ export function completeSlot(
       )
       .bind(job, slot, generation, result, now, JSON.stringify(detail)),
   ];
-}
-
-const countsRow = v.object({ stalled: v.number(), stopped: v.number() });
-
-/** What a person must be told after a completion, from the first result of {@link completeSlot}; null = nothing. */
-export function alertOf(result: D1Result | undefined): "job_stopped" | "job_stalled" | null {
-  const parsed = v.safeParse(countsRow, result?.results[0]);
-  if (!parsed.success) return null;
-  if (parsed.output.stopped === 1) return "job_stopped";
-  return parsed.output.stalled >= STALLED_ALERT ? "job_stalled" : null;
 }
 
 /** True while work may go on under this claim: the job is not stopped and no later claim has been given. */

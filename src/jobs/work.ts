@@ -4,9 +4,10 @@ import { SECOND } from "../core/time.ts";
 import { meterFetch } from "../db/network.ts";
 import type { Verdict } from "../outbox/consume.ts";
 import { contextFor, type Invocation } from "../outbox/runtime.ts";
+import { tellOfJob } from "./alerts.ts";
 import type { ActiveJob } from "./selection.ts";
 import type { SlotMessage } from "./message.ts";
-import { alertOf, type Completion, completeSlot, type Slot, startSlot } from "./slots.ts";
+import { type Completion, completeSlot, mayGoOn, type Slot, startSlot } from "./slots.ts";
 
 /** Kept before a slot's deadline for writing its completion, ms. */
 const COMPLETE_MARGIN_MS = 5 * SECOND;
@@ -47,8 +48,7 @@ export async function workSlot(
   });
   try {
     const [ended] = await db.batch(completeSlot(db, slot, completion, clock()));
-    const alert = alertOf(ended);
-    if (alert !== null) log({ event: alert, level: "error", job: slot.job, slot: slot.slot });
+    tellOfJob(runtime.ports, slot, ended);
   } catch (error) {
     // Not confirmed is not done: the next claim charges the slot `unknown`.
     log({ event: "complete_failed", level: "error", job: slot.job, slot: slot.slot, error: errorText(error) });
@@ -98,7 +98,12 @@ async function workWithin(invocation: Invocation, { work }: ActiveJob, slot: Slo
     const fetch = meterFetch(runtime.ports.fetch, meter, cut.signal);
     if (work.kind === "route") return await callRoute(fetch, work, ms);
     if (work.kind === "workflow") return failed("a Workflow's slot is not worked here");
-    const context = { ...contextFor(invocation, "jobs"), fetch, signal: cut.signal };
+    const context = {
+      ...contextFor(invocation, "jobs"),
+      fetch,
+      signal: cut.signal,
+      mayGoOn: () => mayGoOn(invocation.db, slot),
+    };
     return (await Promise.race([work.handle(slot, context), late.promise])) ?? succeeded;
   } catch (error) {
     return failed(errorText(error));

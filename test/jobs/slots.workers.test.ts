@@ -117,7 +117,7 @@ function setUp(options: Omit<JobOptions, "id" | "cron"> & { cron?: string; on?: 
           }>()
       ).results,
     command: async (name: string, args: Record<string, unknown> = { id }) => {
-      const found = jobCommands(jobs()).find((one) => one.name === name);
+      const found = jobCommands([made], jobs()).find((one) => one.name === name);
       return found?.run(args, beginInvocation(world.runtime, world.clock.now), {
         id: "http:op",
         grants: { actions: "all", channels: [], scopes: [] },
@@ -402,6 +402,39 @@ describe("enabled and selected", () => {
   });
 });
 
+test("a Workflow's job that would fire under its own claim's lease is refused where it is declared", () => {
+  const processor = { kind: "workflow", binding: "FLOW" } as const;
+  expect(() => job({ id: "hasty", cron: "*/4 * * * *", processor })).toThrow(/at most every 270 s/);
+  expect(() => job({ id: "hasty", cron: "0,1 3 * * *", processor })).toThrow(/at most every 270 s/);
+  expect(job({ id: "patient", cron: "*/5 * * * *", processor }).id).toBe("patient");
+});
+
+test("a job may be stopped before it is turned on; what no catalog knows may not", async () => {
+  const job = setUp({ on: "" });
+  expect(await job.command("job.stop", { id: job.id, reason: "not yet" })).toMatchObject({ ok: true });
+  expect(await job.row()).toMatchObject({ stop_reason: "not yet", generation: 0 });
+  expect(await job.command("job.fire")).toMatchObject({ ok: false, code: "unknown_job" });
+  expect(await job.command("job.stop", { id: "no-such-job", reason: "x" })).toMatchObject({ code: "unknown_job" });
+});
+
+test("a handler that asks is told to end once a person has stopped the job; nobody else is alarmed", async () => {
+  const answers: boolean[] = [];
+  const job = setUp({
+    processor: {
+      kind: "module",
+      async handle(_, { mayGoOn }) {
+        answers.push(await mayGoOn());
+        await job.command("job.stop", { id: job.id, reason: "enough" });
+        answers.push(await mayGoOn());
+      },
+    },
+  });
+  await job.tick();
+  await job.consume();
+  expect(answers).toEqual([true, false]);
+  expect(job.world.logs.filter(({ event }) => event === "job_stopped")).toEqual([]);
+});
+
 describe("handing over", () => {
   test("a Workflow slot becomes an instance named by job, minute and generation; one that exists is success", async () => {
     const job = setUp({ processor: { kind: "workflow", binding: "FLOW" } });
@@ -444,7 +477,12 @@ describe("records", () => {
       await job.tick(at(12, minute));
       await job.consume();
     }
-    const context = { ...job.world.context(), now: at(12, 10) + 31 * 86_400_000, signal: new AbortController().signal };
+    const context = {
+      ...job.world.context(),
+      now: at(12, 10) + 31 * 86_400_000,
+      signal: new AbortController().signal,
+      mayGoOn: async () => true,
+    };
     const { processor } = recordsRetention;
     if (processor?.kind !== "module") throw new Error("the retention job is worked here");
     await processor.handle({} as Slot, context);
