@@ -55,11 +55,17 @@ const greet = topic("hello.greet", {
   },
 });
 
-export default createWorker({ modules: [defineModule("hello", { topics: [greet] })] });
+export default createWorker({
+  modules: [defineModule("hello", { topics: [greet] })],
+  // A request to any path enqueues one item, which starts at once. /healthz and /api are the runtime's own.
+  fetch: async (_request, ctx) =>
+    Response.json(await ctx.outbox.enqueueNow(greet, [{ payload: { name: "world" } }])),
+});
 `;
 
 const COMMANDS = `npm install duework valibot
-npm install --save-dev wrangler
+npm install --save-dev node@24 wrangler@4.156.2 @cloudflare/workers-types
+npx wrangler d1 migrations apply DB --local   # then: npx wrangler dev, and a request to it
 npx wrangler d1 create duework
 npx wrangler queues create duework-items
 npx wrangler queues create duework-items-dead
