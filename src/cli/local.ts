@@ -18,6 +18,10 @@ export interface LocalOptions {
   root?: string;
   /** Bundles the Worker once and runs that: an edit to its source restarts nothing, and loses no queue's messages. */
   frozen?: boolean;
+  /** Was run in this folder before, by the same code: migrates and bundles nothing anew. */
+  again?: boolean;
+  /** Runs when the database is migrated and nothing has it open yet. */
+  prepare?: () => Promise<void>;
   /** Gets what wrangler prints while the Worker runs, beside the log file. */
   echo?: (chunk: Buffer) => void;
   /**
@@ -64,7 +68,7 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
   const dir = path.resolve(options.dir);
   await mkdir(dir, { recursive: true });
   const logFile = path.join(dir, "wrangler.log");
-  await writeFile(logFile, "");
+  if (!options.again) await writeFile(logFile, "");
   const run = (args: readonly string[], echo?: LocalOptions["echo"]) =>
     startGroup(process.execPath, [WRANGLER, ...args], {
       cwd: root,
@@ -77,9 +81,11 @@ export async function startLocal(options: LocalOptions): Promise<Local> {
     const how = await unlessAborted(run(args), signal);
     if (how !== "ended with code 0") throw await startError(`${what} ${how}`, logFile);
   };
-  await finish("applying the migrations", ["d1", "migrations", "apply", "DB", "--local", "--persist-to", dir]);
+  const migrate = ["d1", "migrations", "apply", "DB", "--local", "--persist-to", dir];
+  if (!options.again) await finish("applying the migrations", migrate);
+  await options.prepare?.();
   const bundle = path.join(dir, "worker");
-  if (options.frozen) await finish("bundling", ["deploy", "--dry-run", "--outdir", bundle]);
+  if (options.frozen && !options.again) await finish("bundling", ["deploy", "--dry-run", "--outdir", bundle]);
 
   const program = options.frozen
     ? [path.join(bundle, "worker.js"), "--no-bundle", "--config", path.join(root, "wrangler.jsonc")]

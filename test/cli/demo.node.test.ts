@@ -89,12 +89,13 @@ describe("the account", () => {
     enqueued: 6,
     drained: 3,
     stored: {
-      outbox: { ready: 0, due: 0, leased: 0, nextDue: null, pollers: 2 },
+      outbox: { ready: 0, due: 0, leased: 0, nextDue: null, slots: 0, pollers: 2 },
       deadLetters: [{ topic: "webhooks.deliver", reason: "max_attempts", attempts: 11 }],
       delivered: 3,
       polled: 2,
     },
     ticks: { ticks: 9, drained: 4, failed: 0, maxPerTick: { subrequests: 50, queries: 50 } },
+    checkouts: null,
     seconds: 1.5,
   });
 
@@ -152,7 +153,10 @@ describe("the account", () => {
   test("an early end loses nothing that is still on its way", () => {
     const evidence = good();
     evidence.seen.succeeded.delete(pollKey(1));
-    evidence.stored = { ...evidence.stored, outbox: { ready: 0, due: 0, leased: 1, nextDue: null, pollers: 1 } };
+    evidence.stored = {
+      ...evidence.stored,
+      outbox: { ready: 0, due: 0, leased: 1, nextDue: null, slots: 0, pollers: 1 },
+    };
     expect(account(evidence).items).toMatchObject({ settled: 4, lost: 0 });
   });
 

@@ -58,7 +58,7 @@ describe("dev's flags", () => {
 
 describe("demo's flags", () => {
   test("defaults", () => {
-    expect(readDemoFlags([])).toEqual({ help: false, json: false, keep: false, items: 2_000, checkouts: null });
+    expect(readDemoFlags([])).toEqual({ help: false, json: false, keep: false, items: 2_000, checkouts: 2_500 });
   });
 
   test("as given", () => {

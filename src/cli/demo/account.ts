@@ -1,3 +1,4 @@
+import { type CheckoutEvidence, checkoutComplaints } from "./checkouts.ts";
 import type { Plan } from "./plan.ts";
 import { deliveryKey, pollKey, type Seen } from "./receiver.ts";
 import { DELIVER, type Stored, type Ticks } from "./record.ts";
@@ -28,6 +29,8 @@ export interface Evidence {
   drained: number;
   stored: Stored | null;
   ticks: Ticks | null;
+  /** `null` when there are no checkouts to expire. */
+  checkouts: CheckoutEvidence | null;
   seconds: number;
 }
 
@@ -36,7 +39,7 @@ const PER_TICK = 50;
 
 /** Works out the report: from what the receivers have seen and what is stored, and nothing else. Pure. */
 export function account(evidence: Evidence): Report {
-  const { seen, enqueued, drained, stored, ticks, seconds } = evidence;
+  const { seen, enqueued, drained, stored, ticks, checkouts, seconds } = evidence;
   const settled = seen.succeeded.size;
   const dead = stored?.deadLetters.length ?? 0;
   const repeated = [...seen.succeeded.values()].filter((times) => times > 1).length;
@@ -49,8 +52,13 @@ export function account(evidence: Evidence): Report {
     ...(reasons.length > 0 && { reason: reasons.join("; ") }),
     items: { enqueued, settled, dead, lost, repeated },
     paths: { queue: settled + dead - drained, drain: drained },
-    checkouts: { expired: 0, revalidated: 0, owed: 0, quarantined: 0 },
-    workflows: [],
+    checkouts: {
+      expired: checkouts?.stored?.expired ?? 0,
+      revalidated: checkouts?.seen.revalidated.size ?? 0,
+      owed: checkouts?.stored?.owed ?? 0,
+      quarantined: checkouts?.stored?.quarantined.length ?? 0,
+    },
+    workflows: checkouts?.instances ?? [],
     firings: [],
     ticks: ticks?.ticks ?? 0,
     maxPerTick: ticks?.maxPerTick ?? { subrequests: 0, queries: 0 },
@@ -63,7 +71,7 @@ function underWayOf({ outbox }: Stored): number {
 }
 
 /** Everything that is not as it must be, one sentence each. */
-function complaints({ plan, seen, enqueued, drained, stored, ticks }: Evidence): string[] {
+function complaints({ plan, seen, enqueued, drained, stored, ticks, checkouts }: Evidence): string[] {
   if (stored === null || ticks === null) return ["it did not come to an end"];
   const found: string[] = [];
   const hold = (fine: boolean, complaint: string) => fine || found.push(complaint);
@@ -99,6 +107,7 @@ function complaints({ plan, seen, enqueued, drained, stored, ticks }: Evidence):
     hold(most <= PER_TICK, `a tick used ${most} ${what}, and the platform allows ${PER_TICK}`);
   }
   hold(ticks.failed === 0, `${ticks.failed} parts of ticks failed`);
+  if (checkouts !== null) found.push(...checkoutComplaints(checkouts));
   return found;
 }
 

@@ -19,6 +19,8 @@ export interface Outbox {
   leased: number;
   /** When the first of the ready is due, ms; null = none is ready. */
   nextDue: number | null;
+  /** Slots of jobs that have not ended. */
+  slots: number;
   /** Pollers that have succeeded and wait for their next period: settled, for a demo. */
   pollers: number;
 }
@@ -35,7 +37,8 @@ export function readOutbox(database: DatabaseSync, now: number, began: number): 
               count(*) FILTER (WHERE lane = 0 AND due_at <= ?1) AS due,
               count(*) FILTER (WHERE lane > 0) AS leased,
               min(due_at) FILTER (WHERE lane = 0 AND due_at < ?2) AS nextDue,
-              count(*) FILTER (WHERE lane = 0 AND due_at >= ?2) AS pollers
+              count(*) FILTER (WHERE lane = 0 AND due_at >= ?2) AS pollers,
+              (SELECT count(*) FROM slots WHERE result IS NULL) AS slots
        FROM items`,
     )
     .get(now, began + HORIZON_MS) as unknown as Outbox;

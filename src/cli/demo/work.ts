@@ -82,9 +82,10 @@ export async function drainHalf({ plan, url, client, receiver, signal, phase }: 
 
 /**
  * Lets the queue work what is left, retries too. A retry that is hours away is brought near by driving time forward,
- * and only while nothing is sent or running: a jump would lapse those leases.
+ * and only while nothing is sent or running, a job's slot neither: a jump would lapse those leases. Answers how far time
+ * was driven, ms.
  */
-export async function workTheRest({ began, url, database, signal, phase }: Stage): Promise<void> {
+export async function workTheRest({ began, url, database, signal, phase }: Stage): Promise<number> {
   phase("queue");
   /** How far time was driven. It does not go back: leases count from it. */
   let driven = 0;
@@ -96,10 +97,10 @@ export async function workTheRest({ began, url, database, signal, phase }: Stage
   for (;;) {
     signal.throwIfAborted();
     const now = Math.max(Date.now(), driven);
-    const { due, leased, nextDue } = readOutbox(database, now, began);
-    if (nextDue === null && leased === 0) return;
+    const { due, leased, nextDue, slots } = readOutbox(database, now, began);
+    if (nextDue === null && leased === 0 && slots === 0) return now;
     if (due > 0 && leased === 0) await tick(now);
-    else if (leased === 0 && nextDue !== null) {
+    else if (leased === 0 && slots === 0 && nextDue !== null) {
       phase("drive time");
       driven = nextDue;
       await tick(driven);
