@@ -3,6 +3,7 @@ import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import { type Actor, actorOf, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
+import { issueField } from "../core/payload.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
@@ -121,7 +122,7 @@ async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
   const args = await command.args["~standard"].validate(body);
   if (args.issues) {
     const [issue] = args.issues;
-    const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".");
+    const path = issueField(issue?.path);
     return problem(c, "bad_arguments", `${path || "body"}: ${issue?.message}`, { field: path || "body" });
   }
   const invocation = beginInvocation(c.get("runtime"), served.clock());

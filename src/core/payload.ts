@@ -155,10 +155,21 @@ function classText(value: object): string {
 const PLAIN_KEY = /^[A-Za-z_$][\w$]*$/;
 
 /** A place in a payload, written `$.items[3].at`. */
-export function pathText(path: readonly (string | number)[]): string {
+function pathText(path: readonly (string | number)[]): string {
   const steps = path.map((step) => {
     if (typeof step === "number") return `[${step}]`;
     return PLAIN_KEY.test(step) ? `.${step}` : `[${JSON.stringify(step)}]`;
   });
   return safeText(`$${steps.join("")}`, PATH_MAX_CHARS);
+}
+
+/** Where a schema's issue is, written `$.items[3].at`; `$` = the value itself. A step is a key, or holds one. */
+export function issuePath(path: readonly (PropertyKey | { readonly key: PropertyKey })[] | undefined): string {
+  const steps = (path ?? []).map((step) => (typeof step === "object" ? step.key : step));
+  return pathText(steps.map((step) => (typeof step === "number" ? step : String(step))));
+}
+
+/** The same as the name of a field, `items[3].at`; empty = the value itself. */
+export function issueField(path: Parameters<typeof issuePath>[0]): string {
+  return issuePath(path).replace(/^\$\.?/, "");
 }

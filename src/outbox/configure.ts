@@ -1,4 +1,5 @@
 import type { Ports } from "../core/ports.ts";
+import { issueField } from "../core/payload.ts";
 import { errorText } from "../core/text.ts";
 import type { Module } from "./module.ts";
 import type { Runtime } from "./runtime.ts";
@@ -75,7 +76,7 @@ function readSettings(module: Module, env: Bindings): { value: unknown } | { pro
     if (answer instanceof Promise) return refused(module.name, "the module's settings schema is asynchronous");
     if (!answer.issues) return { value: answer.value };
     const [issue] = answer.issues;
-    const path = (issue?.path ?? []).map((part) => String(typeof part === "object" ? part.key : part)).join(".");
+    const path = issueField(issue?.path);
     return refused(path || module.name, String(issue?.message));
   } catch (error) {
     return refused(module.name, errorText(error));

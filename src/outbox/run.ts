@@ -1,5 +1,5 @@
 import { dead, done, type Outcome, readOutcome, retryLater } from "../core/outcomes.ts";
-import { parseJson, pathText } from "../core/payload.ts";
+import { issuePath, parseJson } from "../core/payload.ts";
 import { errorText } from "../core/text.ts";
 import { meterFetch } from "../db/network.ts";
 import type { Context, ItemContext } from "./context.ts";
@@ -122,8 +122,7 @@ export function validate(
     const answer = result as Exclude<typeof result, Promise<unknown>>;
     if (!answer.issues) return { ok: true, value: answer.value };
     const [issue] = answer.issues;
-    const steps = (issue?.path ?? []).map((part) => (typeof part === "object" ? part.key : part));
-    const path = pathText(steps.map((step) => (typeof step === "number" ? step : String(step)))).slice(1);
+    const path = issuePath(issue?.path).slice(1);
     return { ok: false, path, problem: path === "" ? `${issue?.message}` : `$${path}: ${issue?.message}` };
   } catch (error) {
     return { ok: false, path: "", problem: errorText(error) };

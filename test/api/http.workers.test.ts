@@ -138,7 +138,7 @@ const refusals: [string, (call: Call) => ReturnType<Call>, number, string, Recor
       command(call, "item.enqueue", { module: "shop", topic: "work", items: [{ payload: { n: 1 }, dueAt: "soon" }] }),
     400,
     "bad_arguments",
-    { field: "items.0.dueAt" },
+    { field: "items[0].dueAt" },
   ],
   ["limit 0", (call) => call("/api/ticks?limit=0"), 400, "bad_arguments", { field: "limit" }],
   ["limit -1", (call) => call("/api/ticks?limit=-1"), 400, "bad_arguments", { field: "limit" }],
