@@ -14,16 +14,23 @@ export function createRegistry(
   catalog: readonly Job[],
   jobs: JobsAtWork,
   asks: ReadonlyMap<string, AskStorefront>,
+  others: readonly Registered[] = [],
 ): ReadonlyMap<string, Registered> {
   const all: Registered[] = [
+    ...others,
     ...itemCommands,
     ...jobCommands(catalog, jobs),
     ...quarantineCommands(asks),
     ...modules.flatMap((module) =>
       module.commands.map(
         ({ handle, ...command }): Registered => ({
+          positional: [],
+          scoped: false,
+          secret: false,
+          personOnly: false,
           ...command,
-          run: (args, invocation) => handle(args, contextFor(invocation, module.name)),
+          run: (args, invocation, actor, scope = null) =>
+            handle(args, { ...contextFor(invocation, module.name), actor: actor.id, scope }),
         }),
       ),
     ),

@@ -34,3 +34,11 @@ export interface ItemContext<Settings = unknown> extends Context<Settings> {
   /** When the delivery is settled as failed, ms by {@link Context.clock}. */
   readonly deadline: number;
 }
+
+/** The context of one command. Under a `read` command, `db` and `outbox` refuse to write. */
+export interface CommandContext<Settings = unknown> extends Context<Settings> {
+  /** Who acts: `http:<subject>` or `schedule:<name>`. */
+  readonly actor: string;
+  /** What `in <scope>:` said, for a command that knows scopes; null = none. */
+  readonly scope: string | null;
+}

@@ -2,13 +2,13 @@ import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { DueworkError } from "../core/errors.ts";
 import { NAME, splitTopicName } from "../core/names.ts";
 import type { Floor } from "../core/split.ts";
-import type { Context } from "./context.ts";
+import type { CommandContext, Context } from "./context.ts";
 import type { Topic } from "./topic.ts";
 
 /** What a command does to the world: `read` changes nothing, `exec` starts work, `write` changes durable state. */
 export type Effect = "read" | "exec" | "write";
 
-/** A named, typed operation. Every surface (HTTP now; text, CLI and panel) is made from these. */
+/** A named, typed operation. Every surface (HTTP, text, CLI, panel) is made from these. */
 export interface Command<Settings = unknown> {
   /** `<noun>.<verb>`; a module's commands begin with the module's name. */
   readonly name: string;
@@ -18,8 +18,14 @@ export interface Command<Settings = unknown> {
   readonly args: StandardSchemaV1;
   /** One line. */
   readonly help: string;
+  /** Arguments that a text may give without their names, in this order. Default: none. */
+  readonly positional?: readonly string[];
+  /** Knows scopes: `in <scope>:` before its text is `ctx.scope`, and the actor must hold it. Default: false. */
+  readonly scoped?: boolean;
+  /** Its answer holds a secret, which is shown once and kept nowhere. Default: false. */
+  readonly secret?: boolean;
   // biome-ignore lint/suspicious/noExplicitAny: the arguments are what `args` answers
-  handle(args: any, ctx: Context<Settings>): Promise<CommandAnswer>;
+  handle(args: any, ctx: CommandContext<Settings>): Promise<CommandAnswer>;
 }
 
 /** A command's answer: its result, or a refusal whose code the surfaces pass on. */
@@ -32,7 +38,10 @@ export interface CommandOptions<Schema extends StandardSchemaV1, Settings> {
   grant: string;
   args: Schema;
   help: string;
-  handle(args: StandardSchemaV1.InferOutput<Schema>, ctx: Context<Settings>): Promise<CommandAnswer>;
+  positional?: readonly string[];
+  scoped?: boolean;
+  secret?: boolean;
+  handle(args: StandardSchemaV1.InferOutput<Schema>, ctx: CommandContext<Settings>): Promise<CommandAnswer>;
 }
 
 /** Declares a command. */

@@ -270,7 +270,7 @@ describe("quarantine, settled by a person", () => {
 });
 
 describe("the quarantine commands", () => {
-  const actor: Actor = { id: "http:ann", grants: { actions: "all", channels: [], scopes: [] } };
+  const actor: Actor = { kind: "user", id: "http:ann", grants: { actions: "all", channels: [], scopes: [] } };
   const run = async (name: string, args: object, asks: Map<string, AskStorefront>) => {
     const command = quarantineCommands(asks).find((one) => one.name === name);
     const parsed = await command?.args["~standard"].validate(args);

@@ -120,6 +120,7 @@ function setUp(options: Omit<JobOptions, "id" | "cron"> & { cron?: string; on?: 
       const found = jobCommands([made], jobs()).find((one) => one.name === name);
       return found?.run(args, beginInvocation(world.runtime, world.clock.now), {
         id: "http:op",
+        kind: "user",
         grants: { actions: "all", channels: [], scopes: [] },
       });
     },

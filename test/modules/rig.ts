@@ -70,7 +70,7 @@ export async function createRig(
     const checked = command.args["~standard"].validate(args) as StandardSchemaV1.Result<unknown>;
     const [issue] = checked.issues ?? [];
     if (issue !== undefined) return { ok: false, code: "bad_arguments", field: "", message: issue.message };
-    return command.handle((checked as { value: unknown }).value, context());
+    return command.handle((checked as { value: unknown }).value, { ...context(), actor: "http:test", scope: null });
   };
   return {
     db: DB,
