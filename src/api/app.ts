@@ -3,7 +3,8 @@ import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import { type Actor, actorOf, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
-import { issueField } from "../core/payload.ts";
+import { execute } from "../commands/execute.ts";
+import { may } from "../commands/policy.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
@@ -109,7 +110,12 @@ async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
   const name = c.req.param("name") ?? "";
   const command = served.registry.get(name);
   if (command === undefined) return problem(c, "unknown_command", `there is no command ${name}`);
-  if (!mayDo(c.get("actor"), command.grant)) return notGranted(c, command.grant);
+  const allowed = may(c.get("actor"), command);
+  if (!allowed.ok) {
+    return allowed.code === "not_granted"
+      ? notGranted(c, allowed.field)
+      : problem(c, allowed.code, allowed.message, { field: allowed.field });
+  }
   if (!/^application\/json\b/i.test(c.req.header("content-type") ?? "")) {
     return problem(c, "unsupported_media_type", "the arguments are a JSON object (content-type application/json)");
   }
@@ -119,17 +125,11 @@ async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
   } catch {
     return problem(c, "bad_arguments", "the body is not JSON", { field: "body" });
   }
-  const args = await command.args["~standard"].validate(body);
-  if (args.issues) {
-    const [issue] = args.issues;
-    const path = issueField(issue?.path);
-    return problem(c, "bad_arguments", `${path || "body"}: ${issue?.message}`, { field: path || "body" });
-  }
   const invocation = beginInvocation(c.get("runtime"), served.clock());
-  const answer = await command.run(args.value, invocation, c.get("actor"));
+  const answer = await execute(command, body, invocation, c.get("actor"), null);
   return answer.ok
     ? c.json({ ok: true, result: answer.result })
-    : problem(c, answer.code, answer.message, { field: answer.field });
+    : problem(c, answer.code, answer.message, { field: answer.field || "body" });
 }
 
 async function health(c: Context, { runtime, problems, clock }: Served): Promise<Response> {

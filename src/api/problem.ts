@@ -18,6 +18,7 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   body_too_large: 413,
   unsupported_media_type: 415,
   broken: 500,
+  read_command_writes: 500,
   storefront_failed: 502,
   misconfigured: 503,
   unavailable: 503,
