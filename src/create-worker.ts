@@ -2,7 +2,15 @@ import { consumeDeadLetters } from "../consumers/dead-letters.ts";
 import { consumeItems } from "../consumers/items.ts";
 import { createApi } from "./api/app.ts";
 import { readSettings } from "./api/settings.ts";
+import { createChannels } from "./commands/channels.ts";
+import { confirmationCommands } from "./commands/confirmations.ts";
+import type { Registered } from "./commands/define.ts";
+import { dispatchCommand } from "./commands/dispatch.ts";
+import type { Dispatcher } from "./commands/dispatcher.ts";
+import { planCommands } from "./commands/plans.ts";
 import { createRegistry } from "./commands/registry.ts";
+import type { Router } from "./commands/router.ts";
+import { runCommands } from "./commands/run.ts";
 import type { Limits } from "./core/budget.ts";
 import type { Ports } from "./core/ports.ts";
 import type { Job } from "./jobs/catalog.ts";
@@ -14,12 +22,18 @@ import type { Module } from "./outbox/module.ts";
 import { beginInvocation, contextFor, type Runtime } from "./outbox/runtime.ts";
 import { TOPIC_DEFAULTS } from "./outbox/topic.ts";
 import { platformPorts } from "./platform.ts";
+import { scheduleCommands } from "./schedules/commands.ts";
 import { tick } from "./tick/tick.ts";
 
 export interface WorkerOptions<Env> {
   modules: readonly Module[];
   /** The catalog: jobs that `ENABLED_JOBS` may turn on. */
   jobs?: readonly Job[];
+  /**
+   * Finds the command that a free text means, where the text is no command's own form. What it infers is checked like any
+   * input, and a write that it infers waits for a person's confirmation. Default: such text is refused.
+   */
+  router?: Router;
   /** Fixes the tick's limits in code; otherwise the variable `SCHEDULED_LIMITS` says them. */
   limits?: Limits;
   /**
@@ -31,11 +45,13 @@ export interface WorkerOptions<Env> {
   isDeadLetterQueue?(queue: string): boolean;
 }
 
-interface Deployment {
+/** A Worker over its environment, read once for the life of the isolate. */
+export interface Deployment {
   runtime: Runtime | null;
   problems: readonly Problem[];
   limits: Limits;
   jobs: JobsAtWork;
+  dispatcher: Dispatcher;
   api: ReturnType<typeof createApi>;
 }
 
@@ -49,28 +65,22 @@ const MISCONFIGURED_RETRY_SECONDS = 60;
 export function createWorker<Env extends object = Bindings>(
   options: WorkerOptions<Env>,
 ): Required<Pick<ExportedHandler<Env>, "fetch" | "scheduled" | "queue">> {
-  const { modules, jobs: catalog = [], isDeadLetterQueue = (queue) => queue.endsWith("-dead") } = options;
-  const deployments = new WeakMap<object, Deployment>();
-  const deploymentOf = (env: Env): Deployment => {
-    const known = deployments.get(env) ?? deploy({ modules, catalog }, env as Bindings, platformPorts, options.limits);
-    deployments.set(env, known);
-    return known;
-  };
+  const { isDeadLetterQueue = (queue) => queue.endsWith("-dead") } = options;
   return {
     async fetch(request, env) {
-      const { api, runtime } = deploymentOf(env);
+      const { api, runtime } = deploymentOf(options, env);
       const { pathname } = new URL(request.url);
       const own = pathname === "/healthz" || pathname === "/api" || pathname.startsWith("/api/");
       if (own || options.fetch === undefined || runtime === null) return api.fetch(request);
       return options.fetch(request, contextFor(beginInvocation(runtime, runtime.ports.clock()), "app"), env);
     },
     async scheduled(controller, env) {
-      const { runtime, problems, limits, jobs } = deploymentOf(env);
+      const { runtime, problems, limits, jobs, dispatcher } = deploymentOf(options, env);
       if (runtime === null) return logProblems(problems);
-      await tick(runtime, controller.scheduledTime, limits, jobs);
+      await tick(runtime, controller.scheduledTime, limits, jobs, dispatcher);
     },
     async queue(batch, env) {
-      const { runtime, problems, jobs } = deploymentOf(env);
+      const { runtime, problems, jobs } = deploymentOf(options, env);
       if (runtime === null) {
         batch.retryAll({ delaySeconds: MISCONFIGURED_RETRY_SECONDS });
         return logProblems(problems);
@@ -81,31 +91,69 @@ export function createWorker<Env extends object = Bindings>(
   };
 }
 
+const deployments = new WeakMap<object, WeakMap<object, Deployment>>();
+
+/** The deployment of these options in this environment: made once, since both live as long as the isolate. */
+export function deploymentOf<Env extends object>(options: WorkerOptions<Env>, env: Env): Deployment {
+  const own = deployments.get(options) ?? new WeakMap<object, Deployment>();
+  deployments.set(options, own);
+  const { modules, jobs: catalog = [], router = null } = options;
+  const known = own.get(env) ?? deploy({ modules, catalog, router }, env as Bindings, platformPorts, options.limits);
+  own.set(env, known);
+  return known;
+}
+
 /** What a Worker is written as. */
 export interface Program {
   modules: readonly Module[];
   catalog: readonly Job[];
+  router?: Router | null;
 }
 
 /** Reads a Worker's environment once: what it is made of, or what is wrong with it. */
-export function deploy({ modules, catalog }: Program, env: Bindings, ports: Ports, given?: Limits): Deployment {
+export function deploy(program: Program, env: Bindings, ports: Ports, given?: Limits): Deployment {
+  const { catalog } = program;
+  const setup = createChannels(env);
+  const modules = setup.module === null ? program.modules : [...program.modules, setup.module];
   const { settings, problems } = readSettings(env, modules, given);
   const configured = configure(modules, env, ports);
   const stopping = [...problems, ...configured.problems];
   const runtime = stopping.length === 0 ? configured.runtime : null;
   const selection = selectJobs(catalog, env);
   const jobs = { active: selection.active, queue: queueOf(env) };
-  const all = [...stopping, ...selection.problems];
+  const all = [...stopping, ...selection.problems, ...setup.problems];
+  const tokens = settings.tokens ?? [];
+  let registry: ReadonlyMap<string, Registered> = new Map();
+  const dispatcher: Dispatcher = {
+    registry: () => registry,
+    tokens,
+    router: program.router ?? null,
+    runs: workflowOf(env),
+    channels: setup.channels,
+  };
+  registry = createRegistry(modules, catalog, jobs, asksOf(catalog, env, ports), [
+    dispatchCommand(dispatcher),
+    ...confirmationCommands(dispatcher),
+    ...runCommands(dispatcher),
+    ...planCommands(dispatcher),
+    ...scheduleCommands(dispatcher, catalog, jobs),
+  ]);
   const api = createApi({
     runtime,
     problems: all,
     tokens: settings.tokens,
-    registry: createRegistry(modules, catalog, jobs, asksOf(catalog, env, ports)),
+    registry,
     catalog,
     jobs: selection,
     clock: ports.clock,
   });
-  return { runtime, problems: all, limits: settings.limits, jobs, api };
+  return { runtime, problems: all, limits: settings.limits, jobs, dispatcher, api };
+}
+
+/** The Workflow that runs are instances of; without it nothing is dispatched, and no schedule fires. */
+function workflowOf(env: Bindings): Workflow | null {
+  const bound = env.RUN as Workflow | undefined;
+  return typeof bound?.createBatch === "function" ? bound : null;
 }
 
 /** Whom a person may ask again about quarantined work, by job. */

@@ -29,6 +29,7 @@ CREATE TABLE messages (
   posted_at INTEGER
 ) STRICT, WITHOUT ROWID;
 CREATE INDEX messages_by_thread ON messages (thread, at, id);
+CREATE INDEX messages_by_age ON messages (at, id);
 
 -- runs: a dispatched command's execution. Written by src/commands/runs.ts only. A row without `ended_at` is live, and a
 -- thread has one live run at most. `grants` are what its actor held when it was admitted.
