@@ -37,6 +37,8 @@ const moduleReportSchema = v.object({
 const reportSchema = v.object({
   /** Job slots that were claimed. */
   slots: v.optional(v.number(), 0),
+  /** Due minutes of stored schedules that were claimed. */
+  firings: v.optional(v.number(), 0),
   claimed: v.optional(v.number(), 0),
   sent: v.optional(v.number(), 0),
   drained: v.optional(v.number(), 0),

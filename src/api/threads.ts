@@ -1,0 +1,114 @@
+import type * as v from "valibot";
+import { findRun, listRuns, type RunRow } from "../commands/runs.ts";
+import { findThread, listMessages, listThreads, type MessageRow, type ThreadRow } from "../commands/threads.ts";
+import { type Refusal, refuse } from "../core/errors.ts";
+import { parseJson } from "../core/payload.ts";
+import { isoInstant } from "../core/time.ts";
+import { type Mark, readCursor, writeCursor } from "../outbox/cursor.ts";
+import type { listSchema } from "./request.ts";
+
+/** What a person sees of runs, threads and messages. */
+
+type Page = v.InferOutput<typeof listSchema>;
+type Keyset = { at: number; id: string } | null;
+
+/** Reads a page by keyset: one row more than asked says whether there is a next one. */
+async function page<Row, View>(
+  { limit, cursor }: Page,
+  list: string,
+  of: string,
+  select: (from: Keyset, limit: number) => D1PreparedStatement,
+  mark: (row: Row) => Mark,
+  view: (row: Row) => View,
+): Promise<{ items: View[]; nextCursor: string | null } | Refusal> {
+  const from = cursor === undefined ? null : readCursor(list, of, cursor);
+  if (cursor !== undefined && from === null) return refuse("bad_arguments", "cursor", "not a cursor of this list");
+  const { results } = await select(from === null ? null : { at: from.at, id: from.tail }, limit + 1).all<Row>();
+  const shown = results.slice(0, limit);
+  const last = shown.at(-1);
+  const more = results.length > limit && last !== undefined;
+  return { items: shown.map(view), nextCursor: more ? writeCursor(list, of, mark(last)) : null };
+}
+
+/** A page of runs, newest first. */
+export function readRuns(db: D1Database, query: Page): Promise<object | Refusal> {
+  const mark = (row: RunRow) => ({ at: row.admitted_at, tail: row.id });
+  return page(query, "runs", "all", (from, limit) => listRuns(db, from, limit), mark, runView);
+}
+
+/** One run. */
+export async function readRun(db: D1Database, id: string): Promise<object | Refusal> {
+  const row = await findRun(db, id).first<RunRow>();
+  return row === null ? refuse("not_found", "id", `there is no run ${id}`) : runView(row);
+}
+
+/** A page of threads, the latest first. */
+export function readThreads(db: D1Database, query: Page): Promise<object | Refusal> {
+  const mark = (row: ThreadRow) => ({ at: row.latest_at, tail: row.id });
+  return page(query, "threads", "all", (from, limit) => listThreads(db, from, limit), mark, threadView);
+}
+
+/** A thread and a page of its messages, the oldest first. */
+export async function readThread(db: D1Database, id: string, query: Page): Promise<object | Refusal> {
+  const thread = await findThread(db, { id }).first<ThreadRow>();
+  if (thread === null) return refuse("not_found", "id", `there is no thread ${id}`);
+  const mark = (row: MessageRow) => ({ at: row.at, tail: row.id });
+  const messages = await page(
+    query,
+    "messages",
+    id,
+    (from, limit) => listMessages(db, id, from, limit),
+    mark,
+    messageView,
+  );
+  return "ok" in messages ? messages : { ...threadView(thread), ...messages };
+}
+
+function runView(row: RunRow) {
+  return {
+    id: row.id,
+    actor: row.actor,
+    command: row.command,
+    args: json(row.args),
+    scope: row.scope,
+    channel: row.channel,
+    thread: row.thread,
+    firing: row.firing,
+    status: row.status,
+    admittedAt: isoInstant(row.admitted_at),
+    startedAt: instant(row.started_at),
+    endedAt: instant(row.ended_at),
+    result: row.result === null ? null : json(row.result),
+    error: row.error,
+  };
+}
+
+function threadView(row: ThreadRow) {
+  return {
+    id: row.id,
+    channel: row.channel,
+    title: row.title,
+    openedAt: isoInstant(row.opened_at),
+    openedBy: row.opened_by,
+    latestAt: isoInstant(row.latest_at),
+  };
+}
+
+function messageView(row: MessageRow) {
+  return {
+    id: row.id,
+    at: isoInstant(row.at),
+    author: row.author,
+    kind: row.kind,
+    text: row.text,
+    data: json(row.data),
+  };
+}
+
+const instant = (ms: number | null) => (ms === null ? null : isoInstant(ms));
+
+/** Stored JSON as a value; what is none, as the text it is. */
+function json(text: string): unknown {
+  const value = parseJson(text);
+  return value.ok ? value.value : text;
+}
