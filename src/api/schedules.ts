@@ -1,8 +1,8 @@
 import * as v from "valibot";
-import { type Refusal, refuse } from "../core/errors.ts";
+import type { Refusal } from "../core/errors.ts";
 import { isoInstant } from "../core/time.ts";
-import { readCursor, writeCursor } from "../outbox/cursor.ts";
 import { type FiringRow, listFirings } from "../schedules/firings.ts";
+import { readPage } from "./page.ts";
 import { listSchema } from "./request.ts";
 
 export const firingsQuery = v.strictObject({
@@ -11,25 +11,15 @@ export const firingsQuery = v.strictObject({
 });
 
 /** A page of firings, newest first; of one schedule's name, also after it was removed. */
-export async function readFirings(
-  db: D1Database,
-  query: v.InferOutput<typeof firingsQuery>,
-): Promise<object | Refusal> {
-  const { schedule = null, limit, cursor } = query;
-  const of = schedule ?? "all";
-  const before = cursor === undefined ? null : readCursor("firings", of, cursor);
-  if (cursor !== undefined && before === null) return refuse("bad_arguments", "cursor", "not a cursor of this list");
-  const mark = before === null ? null : { at: before.at, id: before.tail };
-  const { results } = await listFirings(db, schedule, mark, limit + 1).all<FiringRow>();
-  const shown = results.slice(0, limit);
-  const last = shown.at(-1);
-  return {
-    items: shown.map(firingView),
-    nextCursor:
-      results.length > limit && last !== undefined
-        ? writeCursor("firings", of, { at: last.claimed_at, tail: last.id })
-        : null,
-  };
+export function readFirings(db: D1Database, query: v.InferOutput<typeof firingsQuery>): Promise<object | Refusal> {
+  const { schedule = null } = query;
+  return readPage(
+    query,
+    { list: "firings", of: schedule ?? "all" },
+    (from, limit) => listFirings(db, schedule, from, limit),
+    (row: FiringRow) => ({ at: row.claimed_at, tail: row.id }),
+    firingView,
+  );
 }
 
 function firingView(row: FiringRow) {

@@ -1,39 +1,16 @@
-import type * as v from "valibot";
 import { findRun, listRuns, type RunRow } from "../commands/runs.ts";
 import { findThread, listMessages, listThreads, type MessageRow, type ThreadRow } from "../commands/threads.ts";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { parseJson } from "../core/payload.ts";
 import { isoInstant } from "../core/time.ts";
-import { type Mark, readCursor, writeCursor } from "../outbox/cursor.ts";
-import type { listSchema } from "./request.ts";
+import { type PageQuery, readPage } from "./page.ts";
 
 /** What a person sees of runs, threads and messages. */
 
-type Page = v.InferOutput<typeof listSchema>;
-type Keyset = { at: number; id: string } | null;
-
-/** Reads a page by keyset: one row more than asked says whether there is a next one. */
-async function page<Row, View>(
-  { limit, cursor }: Page,
-  list: string,
-  of: string,
-  select: (from: Keyset, limit: number) => D1PreparedStatement,
-  mark: (row: Row) => Mark,
-  view: (row: Row) => View,
-): Promise<{ items: View[]; nextCursor: string | null } | Refusal> {
-  const from = cursor === undefined ? null : readCursor(list, of, cursor);
-  if (cursor !== undefined && from === null) return refuse("bad_arguments", "cursor", "not a cursor of this list");
-  const { results } = await select(from === null ? null : { at: from.at, id: from.tail }, limit + 1).all<Row>();
-  const shown = results.slice(0, limit);
-  const last = shown.at(-1);
-  const more = results.length > limit && last !== undefined;
-  return { items: shown.map(view), nextCursor: more ? writeCursor(list, of, mark(last)) : null };
-}
-
 /** A page of runs, newest first. */
-export function readRuns(db: D1Database, query: Page): Promise<object | Refusal> {
+export function readRuns(db: D1Database, query: PageQuery): Promise<object | Refusal> {
   const mark = (row: RunRow) => ({ at: row.admitted_at, tail: row.id });
-  return page(query, "runs", "all", (from, limit) => listRuns(db, from, limit), mark, runView);
+  return readPage(query, { list: "runs" }, (from, limit) => listRuns(db, from, limit), mark, runView);
 }
 
 /** One run. */
@@ -43,20 +20,19 @@ export async function readRun(db: D1Database, id: string): Promise<object | Refu
 }
 
 /** A page of threads, the latest first. */
-export function readThreads(db: D1Database, query: Page): Promise<object | Refusal> {
+export function readThreads(db: D1Database, query: PageQuery): Promise<object | Refusal> {
   const mark = (row: ThreadRow) => ({ at: row.latest_at, tail: row.id });
-  return page(query, "threads", "all", (from, limit) => listThreads(db, from, limit), mark, threadView);
+  return readPage(query, { list: "threads" }, (from, limit) => listThreads(db, from, limit), mark, threadView);
 }
 
 /** A thread and a page of its messages, the oldest first. */
-export async function readThread(db: D1Database, id: string, query: Page): Promise<object | Refusal> {
+export async function readThread(db: D1Database, id: string, query: PageQuery): Promise<object | Refusal> {
   const thread = await findThread(db, { id }).first<ThreadRow>();
   if (thread === null) return refuse("not_found", "id", `there is no thread ${id}`);
   const mark = (row: MessageRow) => ({ at: row.at, tail: row.id });
-  const messages = await page(
+  const messages = await readPage(
     query,
-    "messages",
-    id,
+    { list: "messages", of: id },
     (from, limit) => listMessages(db, id, from, limit),
     mark,
     messageView,
