@@ -8,6 +8,7 @@ export { type FanOutOptions, fanOut } from "./fan-out.ts";
 export { testContext, type TestContextOptions } from "./test-context.ts";
 export type { Ports } from "./core/ports.ts";
 export { dead, done, nextAt, type Outcome, retryAt, retryLater } from "./core/outcomes.ts";
+export { type SignedMessage, signatures } from "./core/signature.ts";
 export { errorText, safeText } from "./core/text.ts";
 export { type Job, type JobOptions, job, type SlotContext } from "./jobs/catalog.ts";
 export { recordsRetention } from "./jobs/retention.ts";

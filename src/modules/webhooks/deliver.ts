@@ -11,13 +11,13 @@ import {
   parseRetryAfter,
   retryLater,
   safeText,
+  signatures,
   topic,
 } from "../../index.ts";
 import { type Delivery, delivery } from "./event.ts";
 import { type Endpoint, readEndpoint } from "./find.ts";
 import { logSettled, type Note } from "./log.ts";
 import type { Settings } from "./settings.ts";
-import { signatures } from "./sign.ts";
 
 const SECOND = 1_000;
 const MINUTE = 60 * SECOND;
