@@ -44,6 +44,10 @@ export async function checkArguments(
   command: Pick<Registered, "args">,
   input: unknown,
 ): Promise<{ ok: true; args: unknown } | ReturnType<typeof refuse<"bad_arguments">>> {
+  // To some schemas a list is an object without properties.
+  if (typeof input !== "object" || input === null || Array.isArray(input)) {
+    return refuse("bad_arguments", "", "the arguments are an object");
+  }
   const checked = await command.args["~standard"].validate(input);
   if (!checked.issues) return { ok: true, args: checked.value };
   const [issue] = checked.issues;
