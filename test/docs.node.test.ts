@@ -149,9 +149,11 @@ describe("limits", () => {
     expect(sources.get("src/outbox/settle.ts")).toContain("(Math.floor(now / MINUTE) + 2) * MINUTE");
 
     const topics = number("TOPICS_A_TICK", "src/tick/sends.ts");
-    const queries = 4 + topics + 1 + 1 + number("CLOSING_QUERIES", "src/tick/tick.ts");
+    const [slot, closing] = ["SLOT_QUERIES", "CLOSING_QUERIES"].map((name) => number(name, "src/tick/tick.ts"));
+    const queries = 5 + 3 + topics + 1 + 1 + slot! + closing!;
     expect(number("RUNTIME_RESERVE.queries", "src/tick/tick.ts")).toBeGreaterThanOrEqual(queries);
-    const sends = number("SENDS_A_TICK", "src/tick/sends.ts") + topics;
+    const handOvers = number("HAND_OVERS_A_TICK", "src/jobs/hand-over.ts");
+    const sends = handOvers + number("SENDS_A_TICK", "src/tick/sends.ts") + topics;
     expect(number("RUNTIME_RESERVE.subrequests", "src/tick/tick.ts")).toBeGreaterThanOrEqual(sends);
     for (const each of ["queries", "subrequests"]) {
       const limit = number(`DEFAULT_LIMITS.${each}`, "src/core/budget.ts");
@@ -161,6 +163,8 @@ describe("limits", () => {
 
     expect(number("SHARED_CONCURRENCY", topic)).toBeLessThanOrEqual(6);
     expect(number("CONCURRENT_SENDS", "src/outbox/send.ts") + 1).toBeLessThanOrEqual(6);
+    expect(handOvers + 1).toBeLessThanOrEqual(6);
+    expect(number("JOBS_A_TICK", "src/jobs/hand-over.ts")).toBeLessThanOrEqual(100);
     const message = "src/outbox/message.ts";
     const metadata = 100 * number("MESSAGE_BATCH", message);
     expect(number("MESSAGE_BATCH_BYTES", message) + metadata).toBeLessThanOrEqual(256_000);

@@ -5,7 +5,7 @@ import { MINUTE } from "../core/time.ts";
 import { handOver } from "../jobs/hand-over.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
-import { claimOf, claimSlot, resumeJob, SLOT_DEADLINE_MS, stopJob } from "../jobs/slots.ts";
+import { claimSlots, resumeJob, stopJob } from "../jobs/slots.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { define, type Registered } from "./define.ts";
@@ -60,13 +60,11 @@ async function fire(name: string, jobs: JobsAtWork, invocation: Invocation): Pro
   const active = jobs.active.find(({ job }) => job.id === name);
   if (active === undefined) return refuse("unknown_job", "id", `no job ${name} is on`);
   const slot = Math.floor(now / MINUTE) * MINUTE;
-  const results = await db.batch(claimSlot(db, { job: name, slot, missed: 0, processor: active.kind }, now));
-  const claim = claimOf(results[1]);
-  if (claim === null || claim.stopped) {
+  const [claim] = await claimSlots(db, [{ job: name, slot, missed: 0, processor: active.kind }], now);
+  if (claim?.kind !== "claimed") {
     return refuse("slot_not_claimed", "id", `${name} is stopped, is at work, or had this minute already`);
   }
-  const { generation } = claim;
-  const claimed = { job: name, slot, generation, missed: 0, claimedAt: now, deadline: now + SLOT_DEADLINE_MS };
-  const { failed } = await handOver(invocation, jobs.queue, [{ active, slot: claimed }]);
+  const { generation } = claim.slot;
+  const { failed } = await handOver(invocation, jobs.queue, [{ active, slot: claim.slot }]);
   return { ok: true, result: { id: name, slot: new Date(slot).toISOString(), generation, handedOver: failed === 0 } };
 }

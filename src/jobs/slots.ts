@@ -69,65 +69,66 @@ export function readJobs(db: D1Database, ids: readonly string[]): D1PreparedStat
   return db.prepare("SELECT * FROM jobs WHERE id IN (SELECT value FROM json_each(?1))").bind(JSON.stringify(ids));
 }
 
-/** What the three statements of {@link claimSlot} answered: null = not claimed (another has it, a lease lives, stopped). */
-export interface SlotClaim {
-  generation: number;
-  stopped: boolean;
-}
+/** What became of one due minute. `not claimed`: another has it, a lease lives, or the job was stopped before. */
+export type SlotClaim = { kind: "claimed"; slot: Slot } | { kind: "stopped" } | { kind: "not claimed" };
 
 /**
- * Claims a due minute: three statements for one batch, of which the second decides. A claim before it that never
- * completed is charged `unknown` by the same statement, and the fifth such charge stops the job instead of claiming.
+ * Claims due minutes, each of another job: three statements in one call, however many there are, of which the second
+ * decides. A claim before that never completed is charged `unknown` by the same call, and the fifth such charge stops
+ * the job instead of claiming. Answers in the order of `due`.
+ * @throws what D1 throws: then nothing is known, and what was claimed all the same is charged by the next claim
  */
-export function claimSlot(
-  db: D1Database,
-  { job, slot, missed, processor }: DueSlot,
-  now: number,
-): D1PreparedStatement[] {
-  const lease = now + SLOT_LEASE_MS;
-  return [
+export async function claimSlots(db: D1Database, due: readonly DueSlot[], now: number): Promise<SlotClaim[]> {
+  if (due.length === 0) return [];
+  const list = JSON.stringify(due);
+  const deadline = now + SLOT_DEADLINE_MS;
+  const [, decided] = await db.batch([
     db
       .prepare(
-        `UPDATE slots SET result = 'unknown', completed_at = ?3
-         WHERE job = ?1 AND result IS NULL AND EXISTS (
-           SELECT 1 FROM jobs WHERE id = ?1 AND stopped_at IS NULL AND last_slot < ?2 AND claimed = 1 AND lease_until <= ?3)`,
+        `UPDATE slots SET result = 'unknown', completed_at = ?2
+         WHERE result IS NULL AND job IN (
+           SELECT jobs.id FROM json_each(?1) AS due CROSS JOIN jobs ON jobs.id = due.value ->> 'job'
+           WHERE stopped_at IS NULL AND last_slot < due.value ->> 'slot' AND claimed = 1 AND lease_until <= ?2)`,
       )
-      .bind(job, slot, now),
+      .bind(list, now),
     db
       .prepare(
-        `INSERT INTO jobs (id, generation, last_slot, claimed, lease_until) VALUES (?1, 1, ?2, 1, ?4)
+        `INSERT INTO jobs (id, generation, last_slot, claimed, lease_until)
+         SELECT value ->> 'job', 1, value ->> 'slot', 1, ?3 FROM json_each(?1) WHERE TRUE
          ON CONFLICT (id) DO UPDATE SET
            generation = generation + 1,
            last_slot = excluded.last_slot,
            failures = failures + claimed,
-           stopped_at = iif(failures + claimed >= ?5, ?3, NULL),
-           stop_reason = iif(failures + claimed >= ?5, 'too many slots failed or ended unknown', NULL),
-           stopped_by = iif(failures + claimed >= ?5, 'service:tick', NULL),
-           claimed = (failures + claimed < ?5),
+           stopped_at = iif(failures + claimed >= ?4, ?2, NULL),
+           stop_reason = iif(failures + claimed >= ?4, 'too many slots failed or ended unknown', NULL),
+           stopped_by = iif(failures + claimed >= ?4, 'service:tick', NULL),
+           claimed = (failures + claimed < ?4),
            lease_until = excluded.lease_until
-         WHERE stopped_at IS NULL AND coalesce(last_slot < excluded.last_slot, 1) AND (claimed = 0 OR lease_until <= ?3)
-         RETURNING generation, stopped_at IS NOT NULL AS stopped`,
+         WHERE stopped_at IS NULL AND coalesce(last_slot < excluded.last_slot, 1) AND (claimed = 0 OR lease_until <= ?2)
+         RETURNING id, generation, stopped_at IS NOT NULL AS stopped`,
       )
-      .bind(job, slot, now, lease, STOP_AFTER),
+      .bind(list, now, now + SLOT_LEASE_MS, STOP_AFTER),
     db
       .prepare(
         `INSERT INTO slots (job, slot, generation, processor, missed, claimed_at, deadline, instance_id)
-         SELECT id, last_slot, generation, ?3, ?4, ?5, ?6,
-           iif(?3 = 'workflow', id || '-' || (last_slot / 60000) || '-' || generation, NULL) FROM jobs
-         WHERE id = ?1 AND last_slot = ?2 AND claimed = 1 AND stopped_at IS NULL
+         SELECT jobs.id, last_slot, generation, due.value ->> 'processor', due.value ->> 'missed', ?2, ?3,
+           iif(due.value ->> 'processor' = 'workflow', jobs.id || '-' || (last_slot / 60000) || '-' || generation, NULL)
+         FROM json_each(?1) AS due CROSS JOIN jobs ON jobs.id = due.value ->> 'job'
+         WHERE last_slot = due.value ->> 'slot' AND claimed = 1 AND stopped_at IS NULL
          ON CONFLICT (job, slot) DO NOTHING`,
       )
-      .bind(job, slot, processor, missed, now, now + SLOT_DEADLINE_MS),
-  ];
+      .bind(list, now, deadline),
+  ]);
+  const rows = new Map(v.parse(claimRows, decided?.results).map((row) => [row.id, row]));
+  return due.map(({ job, slot, missed }): SlotClaim => {
+    const row = rows.get(job);
+    if (row === undefined) return { kind: "not claimed" };
+    if (row.stopped === 1) return { kind: "stopped" };
+    return { kind: "claimed", slot: { job, slot, generation: row.generation, missed, claimedAt: now, deadline } };
+  });
 }
 
-const claimRow = v.object({ generation: v.number(), stopped: v.number() });
-
-/** Reads the second result of a claim. */
-export function claimOf(result: D1Result | undefined): SlotClaim | null {
-  const parsed = v.safeParse(claimRow, result?.results[0]);
-  return parsed.success ? { generation: parsed.output.generation, stopped: parsed.output.stopped === 1 } : null;
-}
+const claimRows = v.array(v.object({ id: v.string(), generation: v.number(), stopped: v.number() }));
 
 /**
  * Begins a slot's work, once: a message that comes twice, a stopped job, a slot that has ended or whose deadline has

@@ -1,7 +1,8 @@
-import type { Limits } from "../core/budget.ts";
+import type { Amounts, Limits } from "../core/budget.ts";
 import { createSplit, nextStart } from "../core/split.ts";
 import { errorText } from "../core/text.ts";
 import { MINUTE, SECOND } from "../core/time.ts";
+import { since } from "../db/meter.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import type { Topic } from "../outbox/topic.ts";
@@ -38,6 +39,8 @@ export const RUNTIME_RESERVE = { queries: 30, subrequests: 20 } as const;
  * default limits the very next tick tells of a dead one.
  */
 const WALL_MARGIN_MS = 15 * SECOND;
+/** Statements of a slot that is worked in the tick: its begin and its completion. */
+const SLOT_QUERIES = 3;
 /** The platform's own wall for a cron invocation, ms: what an unbounded tick is held to in its record. */
 const PLATFORM_WALL_MS = 15 * MINUTE;
 /** Held keys a tick frees at most. */
@@ -69,9 +72,11 @@ export async function tick(
   const drains = drainsOf(runtime, opened.due, sends.refused);
   const turns = turnsOf(order, drains);
   const split = createSplit(limits, turns, startedAt);
-  await workRefused(invocation, slots.refused, split.next(runtime.ports.clock()).budget.deadline);
+  const until = split.next(runtime.ports.clock()).budget.deadline;
   const { queries, subrequests } = invocation.meter;
   split.charge({ queries: queries + turns.filter(({ marked }) => marked).length + CLOSING_QUERIES, subrequests });
+  const { share } = split.next(runtime.ports.clock());
+  split.charge(await workRefused(invocation, slots.refused, until, share));
   const modules = await runModules(invocation, opened.id, split, turns);
 
   const report: TickReport = {
@@ -92,17 +97,31 @@ export async function tick(
   return report;
 }
 
-/** Slots of `module` jobs that the queue refused: worked here, each until the deadline of one module's share. */
+/**
+ * Slots of `module` jobs that the queue refused: the first is worked here, the others while one module's share has room.
+ * Each until the deadline of that share. What is left is charged by the next claim. Answers what all of it used.
+ */
 async function workRefused(
   invocation: Invocation,
   refused: readonly ClaimedSlot[],
   until: number | null,
-): Promise<void> {
-  for (const { active, slot } of refused) {
+  share: Limits,
+): Promise<Amounts> {
+  const { meter, runtime } = invocation;
+  const before = { ...meter };
+  const room = () => {
+    const { queries, subrequests } = since(meter, before);
+    if (until !== null && runtime.ports.clock() >= until) return false;
+    if (share.subrequests !== null && subrequests > share.subrequests) return false;
+    return share.queries === null || queries + SLOT_QUERIES <= share.queries;
+  };
+  for (const [nth, { active, slot }] of refused.entries()) {
+    if (nth > 0 && !room()) break;
     await workSlot(invocation, active, slot, until).catch((error) => {
-      invocation.runtime.ports.log({ event: "slot_failed", level: "error", job: slot.job, error: errorText(error) });
+      runtime.ports.log({ event: "slot_failed", level: "error", job: slot.job, error: errorText(error) });
     });
   }
+  return since(meter, before);
 }
 
 interface Opened {

@@ -9,7 +9,7 @@ import { createMeter, type Meter } from "../../src/db/meter.ts";
 import { meterDb } from "../../src/db/client.ts";
 import type { ObligationRow } from "../../src/jobs/obligations.ts";
 import type { Asked } from "../../src/jobs/quarantine.ts";
-import { claimOf, claimSlot, resumeJob, type Slot, SLOT_DEADLINE_MS, stopJob } from "../../src/jobs/slots.ts";
+import { claimSlots, resumeJob, type Slot, stopJob } from "../../src/jobs/slots.ts";
 
 export const DB = (env as unknown as { DB: D1Database }).DB;
 const EVERY = 300_000;
@@ -99,11 +99,9 @@ export class Stage {
     const slot = Math.floor(this.clock.now / EVERY) * EVERY + (this.slotsClaimed === 1 ? 0 : EVERY);
     this.clock.now = slot;
     const due = { job: this.job, slot, missed: 0, processor: "workflow" as const };
-    const results = await DB.batch(claimSlot(DB, due, slot));
-    const claim = claimOf(results[1]);
-    if (claim === null || claim.stopped) throw new Error(`not claimed: ${JSON.stringify(claim)}`);
-    const { generation } = claim;
-    return { job: this.job, slot, generation, missed: 0, claimedAt: slot, deadline: slot + SLOT_DEADLINE_MS };
+    const [claim] = await claimSlots(DB, [due], slot);
+    if (claim?.kind !== "claimed") throw new Error(`not claimed: ${JSON.stringify(claim)}`);
+    return claim.slot;
   }
 
   sweep(slot: Slot): Sweep {

@@ -3,12 +3,16 @@ import { beforeEach, describe, expect, test } from "vitest";
 import page from "../../docs/envelope.md?raw";
 import { MINUTE, SECOND } from "../../src/core/time.ts";
 import { dead, DEFAULT_LIMITS, defineModule, type Module, nextAt, topic, UNBOUNDED } from "../../src/index.ts";
+import { job, type Processor } from "../../src/jobs/catalog.ts";
+import { HAND_OVERS_A_TICK, JOBS_A_TICK } from "../../src/jobs/hand-over.ts";
+import type { ActiveJob, JobsAtWork } from "../../src/jobs/selection.ts";
 import type { TickReport } from "../../src/tick/record.ts";
+import { RUNTIME_RESERVE, tick } from "../../src/tick/tick.ts";
 import { createWorld, DB, type World } from "../outbox/world.ts";
 
 /** The figures of docs/envelope.md, "The tick": what a tick uses of the platform's 50 queries and 50 subrequests. */
 
-const TABLES = ["ticks", "items", "item_keys", "dead_letters", "pumps", "topics"];
+const TABLES = ["ticks", "items", "item_keys", "dead_letters", "pumps", "topics", "jobs", "slots"];
 beforeEach(() => DB.batch(TABLES.map((table) => DB.prepare(`DELETE FROM ${table}`))));
 
 /** The row of the page's table that begins with `what`: its figures, in order. */
@@ -72,6 +76,20 @@ function everythingDue() {
   return { modules, world };
 }
 
+/** So many jobs that are due every minute, dealt out to the queue and to Workflows: as many carriers as a tick calls. */
+function jobsDue(world: World, count: number, carriers: number): JobsAtWork {
+  const createBatch = async () => ({ created: [], errors: [] });
+  const works: ActiveJob["work"][] = [{ kind: "module", handle: async () => {} }];
+  while (works.length < carriers) works.push({ kind: "workflow", workflow: { createBatch } as unknown as Workflow });
+  const active = Array.from({ length: count }, (_, n): ActiveJob => {
+    const work = works[n % carriers] as ActiveJob["work"];
+    const processor: Processor = work.kind === "module" ? work : { kind: "workflow", binding: "FLOW" };
+    const every = work.kind === "module" ? "* * * * *" : "*/5 * * * *";
+    return { job: job({ id: `job-${n}`, cron: every, processor }), kind: work.kind, work };
+  });
+  return { active, queue: world.queue as unknown as Queue };
+}
+
 describe("a tick with everything due at the default limits", () => {
   test("stays within 50 queries and 50 subrequests, and uses what the page says", async () => {
     const { modules, world } = everythingDue();
@@ -83,6 +101,41 @@ describe("a tick with everything due at the default limits", () => {
     expect(used(report)).toEqual(figures("everything due, 12 modules, 12 topics"));
     expect(report.queries).toBeLessThanOrEqual(45);
     expect(report.subrequests).toBeLessThanOrEqual(45);
+  });
+
+  test("and so with as many jobs due as it claims, by as many carriers as it calls, also when the queue refuses them", async () => {
+    for (const refuses of [false, true]) {
+      await DB.batch(TABLES.map((table) => DB.prepare(`DELETE FROM ${table}`)));
+      const { modules, world } = everythingDue();
+      await fill(world, modules, 120);
+      const jobs = jobsDue(world, JOBS_A_TICK, HAND_OVERS_A_TICK);
+      const send = world.queue.sendBatch;
+      world.queue.sendBatch = async (batch) => {
+        const messages = [...batch];
+        if (refuses && messages.some(({ body }) => "job" in (body as object))) throw new Error("Too Many Requests");
+        return send(messages);
+      };
+      const report = await tick(world.runtime, world.clock.now, DEFAULT_LIMITS, jobs);
+      expect(report).toMatchObject({ claimed: 800, sent: 400, slots: JOBS_A_TICK });
+      if (!refuses) expect(used(report)).toEqual(figures("everything due, and 50 jobs by four carriers"));
+      expect(report.queries).toBeLessThanOrEqual(45);
+      expect(report.subrequests).toBeLessThanOrEqual(45);
+    }
+  });
+
+  test("and the runtime's own part of it is within what it reserves", async () => {
+    const { modules, world } = everythingDue();
+    await fill(world, modules, 120);
+    const jobs = jobsDue(world, JOBS_A_TICK, HAND_OVERS_A_TICK);
+    const report = await tick(world.runtime, world.clock.now, DEFAULT_LIMITS, jobs);
+    const measured = (unit: "queries" | "subrequests") =>
+      report.modules.reduce((sum, module) => sum + module.measured[unit], 0);
+    const own = {
+      queries: report.queries - measured("queries") - modules.length,
+      subrequests: report.subrequests - measured("subrequests"),
+    };
+    expect(own.queries).toBeLessThanOrEqual(RUNTIME_RESERVE.queries);
+    expect(own.subrequests).toBeLessThanOrEqual(RUNTIME_RESERVE.subrequests);
   });
 
   test("and so does every tick after it, and each module gets its turn", async () => {
@@ -126,6 +179,21 @@ describe("a tick with nothing due", () => {
     expect(used(four)).toEqual(figures("nothing due, four modules with a `scheduled`"));
     expect(four.calls).toBeLessThanOrEqual(6);
   });
+});
+
+describe("a tick with jobs due", () => {
+  test.each([3, 50])(
+    "claims %i of them by three statements in one call, and hands them over by one send",
+    async (count) => {
+      const quiet = defineModule("quiet", {
+        topics: [topic("quiet.work", { schema: v.object({}), handle: () => {} })],
+      });
+      const world = createWorld([quiet]);
+      const report = await tick(world.runtime, world.clock.now, DEFAULT_LIMITS, jobsDue(world, count, 1));
+      expect(report.slots).toBe(count);
+      expect(used(report)).toEqual(figures("3 to 50 jobs due, by the queue"));
+    },
+  );
 });
 
 describe("a step of a pump", () => {
