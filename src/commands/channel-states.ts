@@ -47,3 +47,13 @@ export function putGone(db: D1Database, channel: string, detail: string, now: nu
     )
     .bind(channel, detail, now);
 }
+
+/** Keeps a channel's address, where none is known. Says nothing of whether one may post there. */
+export function noteAddress(db: D1Database, channel: string, external: string, now: number): D1PreparedStatement {
+  return db
+    .prepare(
+      `INSERT INTO channel_states (channel, external, checked_at) VALUES (?1, ?2, ?3)
+       ON CONFLICT (channel) DO UPDATE SET external = ?2 WHERE external IS NULL`,
+    )
+    .bind(channel, external, now);
+}
