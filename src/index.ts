@@ -1,7 +1,7 @@
 export { parseRetryAfter } from "./core/backoff.ts";
 export { type Budget, type Cost, DEFAULT_LIMITS, type Limits, UNBOUNDED } from "./core/budget.ts";
 export { checkDestination, type DestinationAnswer, type DestinationProblem } from "./core/destination.ts";
-export { DueworkError, type Refusal } from "./core/errors.ts";
+export { DueworkError, type Refusal, refuse } from "./core/errors.ts";
 export { type ExchangeBounds, type Exchanged, exchange } from "./core/exchange.ts";
 export { createWorker, type WorkerOptions } from "./create-worker.ts";
 export { type FanOutOptions, fanOut } from "./fan-out.ts";
@@ -15,7 +15,15 @@ export { recordsRetention } from "./jobs/retention.ts";
 export type { Completion, Slot } from "./jobs/slots.ts";
 export type { Context, ItemContext } from "./outbox/context.ts";
 export { type Command, type CommandAnswer, command, defineModule, type Module } from "./outbox/module.ts";
-export type { DrainReport, Enqueued, EnqueueNowAnswer, EnqueueStatements, NewItem, Outbox } from "./outbox/outbox.ts";
+export type {
+  DeadLetter,
+  DrainReport,
+  Enqueued,
+  EnqueueNowAnswer,
+  EnqueueStatements,
+  NewItem,
+  Outbox,
+} from "./outbox/outbox.ts";
 export {
   type Item,
   type Path,

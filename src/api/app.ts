@@ -1,19 +1,31 @@
 import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
-import * as v from "valibot";
-import { type Actor, actorOf, mayDo, type Token } from "../commands/actor.ts";
+import type * as v from "valibot";
+import { actorOf, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { execute } from "../commands/execute.ts";
 import { may } from "../commands/policy.ts";
+import { refuse } from "../core/errors.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import { beginInvocation, type Runtime } from "../outbox/runtime.ts";
+import { viewCommands } from "./commands.ts";
+import { itemsQuery, lettersQuery, listDeadLetters, listItems, showItem } from "./items.ts";
+import {
+  obligationsPage,
+  readJobViews,
+  readObligationViews,
+  readSettlementViews,
+  readSlotViews,
+  settlementsPage,
+} from "./jobs.ts";
 import { problem } from "./problem.ts";
-import { obligationsPage, readJobViews, readObligationViews, readSlotViews } from "./jobs.ts";
-import { pageSchema, readLastTick, readTicks, readTopics } from "./reads.ts";
+import { foreignCursor, pageOfCode, readLastTick, readTicks, readTopics } from "./reads.ts";
+import { type Env, listSchema, noQuery, notGranted, pageSchema, part, read, readQuery } from "./request.ts";
+import { type InstanceSource, jobInstances, listWorkflows, showWorkflow, workflowsQuery } from "./workflows.ts";
 
 /** Largest request body, bytes. */
 const BODY_MAX = 256 * 1024;
@@ -32,8 +44,6 @@ export interface Served {
   clock(): number;
 }
 
-type Env = { Variables: { actor: Actor; runtime: Runtime } };
-
 /** The HTTP surface. It has no rule of its own: commands come from the registry. */
 export function createApi(served: Served): Hono<Env> {
   const app = new Hono<Env>();
@@ -46,40 +56,25 @@ export function createApi(served: Served): Hono<Env> {
     if (served.tokens === null) return problem(c, "misconfigured", "DUEWORK_TOKENS is missing or malformed");
     const bearer = /^Bearer ([\x21-\x7e]+)$/.exec(c.req.header("authorization") ?? "")?.[1];
     const actor = bearer === undefined ? null : await actorOf(bearer, served.tokens);
-    if (actor === null) return problem(c, "unauthorized", "a bearer token is needed");
+    if (actor === null)
+      return problem(c, "unauthorized", "send the header Authorization: Bearer <token>, with a token of this runtime");
     if (served.runtime === null) return problem(c, "misconfigured", "see /healthz", { problems: served.problems });
     c.set("actor", actor);
     c.set("runtime", served.runtime);
     return next();
   });
-  app.get("/api/topics", granted("topic:read"), async (c) => {
-    const runtime = c.get("runtime");
-    return c.json({ items: await readTopics(runtime.db, runtime), nextCursor: null });
-  });
-  app.get("/api/ticks", granted("tick:read"), async (c) => {
-    const page = v.safeParse(pageSchema, c.req.query());
-    if (!page.success) return badInput(c, page.issues[0]);
-    return c.json(await readTicks(c.get("runtime").db, served.clock(), page.output));
-  });
-  app.get("/api/jobs", granted("job:read"), async (c) => {
-    const items = await readJobViews(c.get("runtime").db, served.catalog, served.jobs, served.clock());
-    return c.json({ items, nextCursor: null });
-  });
-  app.get("/api/jobs/:id", granted("job:read"), async (c) => {
-    const catalog = served.catalog.filter(({ id }) => id === c.req.param("id"));
-    const [view] = await readJobViews(c.get("runtime").db, catalog, served.jobs, served.clock());
-    return view === undefined ? problem(c, "not_found", "there is no such job") : c.json(view);
-  });
-  app.get("/api/jobs/:id/slots", granted("job:read"), async (c) => {
-    const page = v.safeParse(pageSchema, c.req.query());
-    if (!page.success) return badInput(c, page.issues[0]);
-    return c.json(await readSlotViews(c.get("runtime").db, c.req.param("id") ?? "", page.output));
-  });
-  app.get("/api/jobs/:id/obligations", granted("job:read"), async (c) => {
-    const page = v.safeParse(obligationsPage, c.req.query());
-    if (!page.success) return badInput(c, page.issues[0]);
-    return c.json(await readObligationViews(c.get("runtime").db, c.req.param("id") ?? "", page.output));
-  });
+  app.get(
+    "/api/topics",
+    read("topic:read", listSchema, (page, c) => readTopics(dbOf(c), c.get("runtime"), page)),
+  );
+  app.get(
+    "/api/ticks",
+    read("tick:read", pageSchema, (page, c) => readTicks(dbOf(c), served.clock(), page)),
+  );
+  serveItems(app, served);
+  serveJobs(app, served);
+  serveWorkflows(app, [jobInstances(served.catalog, served.jobs)]);
+  app.get("/api/commands", (c) => c.json({ items: viewCommands(served.registry), nextCursor: null }));
   app.post(
     "/api/commands/:name",
     bodyLimit({
@@ -88,22 +83,93 @@ export function createApi(served: Served): Hono<Env> {
     }),
     (c) => runCommand(c, served),
   );
-  app.notFound((c) => problem(c, "not_found", "there is nothing here"));
+  app.notFound((c) => {
+    const allow = methodsAt(app, c.req.path);
+    if (allow.length === 0) return problem(c, "not_found", "there is nothing here");
+    return problem(c, "method_not_allowed", `this takes ${allow.join(" and ")}`, { allow });
+  });
   return app;
 }
 
-function granted(action: string) {
-  return async (c: Context<Env>, next: () => Promise<void>) => {
-    if (!mayDo(c.get("actor"), action)) return notGranted(c, action);
-    return next();
-  };
+/** Items and dead letters. */
+function serveItems(app: Hono<Env>, { clock }: Served): void {
+  app.get(
+    "/api/items",
+    read("item:read", itemsQuery, (query, c) => listItems(dbOf(c), c.get("runtime"), query, clock())),
+  );
+  app.get(
+    "/api/items/:id",
+    read("item:read", noQuery, (_, c) => showItem(dbOf(c), c.get("runtime"), part(c, "id"), clock())),
+  );
+  app.get(
+    "/api/dead-letters",
+    read("item:read", lettersQuery, (query, c) => listDeadLetters(dbOf(c), c.get("runtime"), query)),
+  );
 }
 
-const notGranted = (c: Context, grant: string) => problem(c, "not_granted", `this needs the grant ${grant}`, { grant });
+/** Jobs of the catalog, and what each has done. */
+function serveJobs(app: Hono<Env>, { catalog, jobs, clock }: Served): void {
+  const ofJob = <Schema extends v.GenericSchema>(
+    schema: Schema,
+    answer: (db: D1Database, job: Job, query: v.InferOutput<Schema>) => Promise<object>,
+  ) =>
+    read("job:read", schema, async (query, c) => {
+      const job = catalog.find(({ id }) => id === part(c, "id"));
+      return job === undefined ? refuse("not_found", "id", "there is no such job") : answer(dbOf(c), job, query);
+    });
+  app.get(
+    "/api/jobs",
+    read("job:read", listSchema, async (query, c) => {
+      const page = pageOfCode(catalog, ({ id }) => id, query);
+      if (page === null) return foreignCursor();
+      return { items: await readJobViews(dbOf(c), page.shown, jobs, clock()), nextCursor: page.nextCursor };
+    }),
+  );
+  app.get(
+    "/api/jobs/:id",
+    ofJob(noQuery, async (db, job) => (await readJobViews(db, [job], jobs, clock()))[0] ?? {}),
+  );
+  app.get(
+    "/api/jobs/:id/slots",
+    ofJob(pageSchema, (db, { id }, page) => readSlotViews(db, id, page)),
+  );
+  app.get(
+    "/api/jobs/:id/obligations",
+    ofJob(obligationsPage, (db, { id }, page) => readObligationViews(db, id, page)),
+  );
+  app.get(
+    "/api/jobs/:id/settlements",
+    ofJob(settlementsPage, (db, { id }, page) => readSettlementViews(db, id, page)),
+  );
+}
 
-function badInput(c: Context, issue: v.BaseIssue<unknown>): Response {
-  const field = v.getDotPath(issue) ?? "body";
-  return problem(c, "bad_arguments", `${field}: ${issue.message}`, { field });
+/** Workflow instances, of whatever starts them. */
+function serveWorkflows(app: Hono<Env>, sources: readonly InstanceSource[]): void {
+  app.get(
+    "/api/workflows",
+    read("workflow:read", workflowsQuery, (query, c) => listWorkflows(dbOf(c), sources, query)),
+  );
+  app.get(
+    "/api/workflows/:workflow/:id",
+    read("workflow:read", noQuery, (_, c) => showWorkflow(dbOf(c), sources, part(c, "workflow"), part(c, "id"))),
+  );
+}
+
+const dbOf = (c: Context<Env>): D1Database => c.get("runtime").db;
+
+/** The methods that some route takes at a path. */
+function methodsAt(app: Hono<Env>, path: string): string[] {
+  const here = app.routes.filter(({ method, path: pattern }) => method !== "ALL" && matches(pattern, path));
+  const methods = new Set(here.flatMap(({ method }) => (method === "GET" ? ["GET", "HEAD"] : [method])));
+  return [...methods];
+}
+
+/** True when a route's pattern of plain parts and `:names` fits a path. */
+function matches(pattern: string, path: string): boolean {
+  const [parts, given] = [pattern.split("/"), path.split("/")];
+  return (
+    parts.length === given.length && parts.every((one, n) => (one.startsWith(":") ? given[n] !== "" : one === given[n]))
+  );
 }
 
 async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
@@ -116,6 +182,8 @@ async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
       ? notGranted(c, allowed.field)
       : problem(c, allowed.code, allowed.message, { field: allowed.field });
   }
+  const query = readQuery(c, noQuery);
+  if (!query.ok) return problem(c, "bad_arguments", query.message, { field: query.field });
   if (!/^application\/json\b/i.test(c.req.header("content-type") ?? "")) {
     return problem(c, "unsupported_media_type", "the arguments are a JSON object (content-type application/json)");
   }

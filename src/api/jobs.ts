@@ -5,7 +5,7 @@ import type { Job } from "../jobs/catalog.ts";
 import { listObligations, type ObligationRow } from "../jobs/obligations.ts";
 import type { Selection } from "../jobs/selection.ts";
 import { type JobRow, listSlots, readJobs } from "../jobs/slots.ts";
-import { pageSchema } from "./reads.ts";
+import { pageSchema } from "./request.ts";
 
 /** Each job of the catalog: whether it is on, who works it, how it stands. */
 export async function readJobViews(db: D1Database, catalog: readonly Job[], { active }: Selection, now: number) {
@@ -89,6 +89,50 @@ export async function readObligationViews(db: D1Database, job: string, page: v.I
       error: row.error,
     })),
     nextCursor: results.length > page.limit && last !== undefined ? `${last.since}.${last.workspace}` : null,
+  };
+}
+
+export const settlementsPage = v.strictObject({
+  ...pageSchema.entries,
+  /** `<settledAt>.<workspace>` of the last row that was seen. */
+  cursor: v.optional(v.pipe(v.string(), v.regex(/^\d{1,15}\.[0-9a-f-]{36}$/, "not a cursor of this list"))),
+});
+
+interface SettlementRow {
+  settled_at: number;
+  workspace: string;
+  version: number;
+  since: number;
+  how: string;
+  settled_by: string;
+  reason: string;
+  error: string | null;
+}
+
+/** A page of what people settled out of a job's quarantine, the newest first. */
+export async function readSettlementViews(db: D1Database, job: string, page: v.InferOutput<typeof settlementsPage>) {
+  const [at, workspace] = (page.cursor ?? "").split(".");
+  const { results } = await db
+    .prepare(
+      `SELECT settled_at, workspace, version, since, how, settled_by, reason, error FROM settlements
+       WHERE job = ?1 AND (settled_at, workspace) < (?2, ?3) ORDER BY settled_at DESC, workspace DESC LIMIT ?4`,
+    )
+    .bind(job, workspace === undefined ? Number.MAX_SAFE_INTEGER : Number(at), workspace ?? "", page.limit + 1)
+    .all<SettlementRow>();
+  const shown = results.slice(0, page.limit);
+  const last = shown.at(-1);
+  return {
+    items: shown.map((row) => ({
+      workspace: row.workspace,
+      version: row.version,
+      since: isoInstant(row.since),
+      settledAt: isoInstant(row.settled_at),
+      settledBy: row.settled_by,
+      how: row.how,
+      reason: row.reason,
+      error: row.error,
+    })),
+    nextCursor: results.length > page.limit && last !== undefined ? `${last.settled_at}.${last.workspace}` : null,
   };
 }
 

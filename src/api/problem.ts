@@ -10,11 +10,16 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   unknown_topic: 404,
   unknown_job: 404,
   no_dead_letter: 404,
+  no_item: 404,
+  method_not_allowed: 405,
   version_conflict: 409,
   key_taken: 409,
   slot_not_claimed: 409,
   no_storefront: 409,
   backlog_full: 409,
+  item_moved: 409,
+  item_in_flight: 409,
+  item_dead: 409,
   body_too_large: 413,
   unsupported_media_type: 415,
   broken: 500,
@@ -29,6 +34,7 @@ export function problem(c: Context, code: string, detail: string, extra: Record<
   const status = STATUS[code] ?? 400;
   return c.json({ type: "about:blank", title: code.replaceAll("_", " "), status, code, detail, ...extra }, status, {
     "content-type": "application/problem+json",
+    ...(status === 405 && Array.isArray(extra.allow) && { allow: extra.allow.join(", ") }),
     ...(status === 401 && { "www-authenticate": "Bearer" }),
   });
 }

@@ -1,8 +1,10 @@
-import * as v from "valibot";
+import type * as v from "valibot";
+import { refuse } from "../core/errors.ts";
 import { splitTopicName } from "../core/names.ts";
 import { isoInstant } from "../core/time.ts";
 import { leaseOf, type Runtime } from "../outbox/runtime.ts";
 import { listTicks, notReached, parseTick, type TickRow } from "../tick/record.ts";
+import type { listSchema, pageSchema } from "./request.ts";
 
 /** Rows that a count reads at most: beyond it the answer says so. */
 const COUNT_CAP = 10_000;
@@ -20,9 +22,30 @@ interface TopicRow {
 
 const capped = (count: number) => ({ value: Math.min(count, COUNT_CAP), capped: count > COUNT_CAP });
 
-/** Every topic of the code: its path and its backlog. */
-export async function readTopics(db: D1Database, runtime: Runtime) {
-  const names = [...runtime.topics.values()].map((topic) => [topic.name, leaseOf(runtime, topic).defaultPath]);
+/**
+ * A page of a list that stands in the code, in the code's order, after the one that `cursor` names. Null: the cursor
+ * names none of them.
+ */
+export function pageOfCode<One>(
+  all: readonly One[],
+  nameOf: (one: One) => string,
+  { limit, cursor }: v.InferOutput<typeof listSchema>,
+): { shown: One[]; nextCursor: string | null } | null {
+  const from = cursor === undefined ? 0 : all.findIndex((one) => nameOf(one) === cursor) + 1;
+  if (cursor !== undefined && from === 0) return null;
+  const shown = all.slice(from, from + limit);
+  const last = shown.at(-1);
+  return { shown, nextCursor: from + limit < all.length && last !== undefined ? nameOf(last) : null };
+}
+
+/** What a list answers to a cursor that is none of its own. */
+export const foreignCursor = () => refuse("bad_arguments", "cursor", "not a cursor of this list");
+
+/** A page of the topics of the code: each one's path and its backlog. */
+export async function readTopics(db: D1Database, runtime: Runtime, query: v.InferOutput<typeof listSchema>) {
+  const page = pageOfCode([...runtime.topics.values()], ({ name }) => name, query);
+  if (page === null) return foreignCursor();
+  const names = page.shown.map((topic) => [topic.name, leaseOf(runtime, topic).defaultPath]);
   const count = (from: string) => `(SELECT count(*) FROM (SELECT 1 FROM ${from} LIMIT ${COUNT_CAP + 1}))`;
   const { results } = await db
     .prepare(
@@ -36,7 +59,7 @@ export async function readTopics(db: D1Database, runtime: Runtime) {
     )
     .bind(JSON.stringify(names))
     .all<TopicRow>();
-  return results.map((row) => ({
+  const items = results.map((row) => ({
     ...splitTopicName(row.topic),
     path: row.path,
     pathVersion: row.version,
@@ -46,15 +69,8 @@ export async function readTopics(db: D1Database, runtime: Runtime) {
     dead: capped(row.dead),
     oldestDueAt: row.oldest === null ? null : isoInstant(row.oldest),
   }));
+  return { items, nextCursor: page.nextCursor };
 }
-
-export const pageSchema = v.strictObject({
-  limit: v.optional(
-    v.pipe(v.string(), v.regex(/^\d{1,3}$/), v.transform(Number), v.minValue(1), v.maxValue(200)),
-    "50",
-  ),
-  cursor: v.optional(v.pipe(v.string(), v.regex(/^\d{1,15}$/, "not a cursor of this list"), v.transform(Number))),
-});
 
 /** A page of tick records, newest first. */
 export async function readTicks(db: D1Database, now: number, page: v.InferOutput<typeof pageSchema>) {

@@ -1,9 +1,12 @@
 import * as v from "valibot";
 import { type Refusal, refuse } from "../core/errors.ts";
-import { discardDeadLetter, replayDeadLetter } from "../outbox/dead-letters.ts";
+import { discardDeadLetter, replayAll, replayDeadLetter } from "../outbox/dead-letters.ts";
 import { enqueueNow } from "../outbox/enqueue.ts";
+import { itemView } from "../outbox/explain.ts";
+import { findItem, readGoing } from "../outbox/find.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import { changeTopic, type TopicChange } from "../outbox/paths.ts";
+import { discardItem, retryItem } from "../outbox/operate.ts";
 import type { Invocation, Runtime } from "../outbox/runtime.ts";
 import type { Topic } from "../outbox/topic.ts";
 import type { Actor } from "./actor.ts";
@@ -14,6 +17,9 @@ import { define, type Registered } from "./define.ts";
 const name = v.pipe(v.string(), v.nonEmpty());
 const topicArgs = { module: name, topic: name };
 const version = v.optional(v.pipe(v.number(), v.safeInteger(), v.minValue(0)));
+/** An item's id, its `place` of a list, or a dead letter's id. */
+const id = v.pipe(v.string(), v.nonEmpty(), v.maxLength(500));
+const reason = v.pipe(v.string(), v.nonEmpty(), v.maxLength(100));
 const instant = v.pipe(
   v.string(),
   v.isoTimestamp("an instant is ISO 8601, like 2026-01-31T09:00:00.000Z"),
@@ -85,23 +91,91 @@ export const itemCommands: readonly Registered[] = [
   ),
   define(
     {
-      name: "dead-letter.replay",
+      name: "item.show",
+      effect: "read",
+      grant: "item:read",
+      help: "Show an item, and why it is not running.",
+      positional: ["id"],
+    },
+    v.strictObject({ id }),
+    async (args, { db, runtime, now }) => {
+      const found = await findItem(db, runtime, args.id);
+      if (!found.ok) return found;
+      const going = await readGoing(db, runtime, "row" in found ? found.row.topic : found.letter.topic);
+      return { ok: true, result: itemView(found, going, runtime, now) };
+    },
+  ),
+  define(
+    {
+      name: "item.retry",
       effect: "write",
       grant: "item:write",
-      help: "Put a dead letter back as a new item, once.",
+      help: "Make a ready item due now, and start it.",
+      positional: ["id"],
     },
-    v.strictObject({ id: name }),
-    async ({ id }, invocation) => {
-      const answer = await replayDeadLetter(invocation, id);
+    v.strictObject({ id }),
+    async (args, invocation) => {
+      const answer = await retryItem(invocation, args.id);
+      return answer.ok ? { ok: true, result: { id: answer.id, sent: answer.sent } } : answer;
+    },
+  ),
+  define(
+    {
+      name: "item.discard",
+      effect: "write",
+      grant: "item:write",
+      help: "Throw a ready item away.",
+      positional: ["id"],
+    },
+    v.strictObject({ id }),
+    async (args, invocation) => {
+      const answer = await discardItem(invocation, args.id);
       return answer.ok ? { ok: true, result: { id: answer.id } } : answer;
     },
   ),
   define(
-    { name: "dead-letter.discard", effect: "write", grant: "item:write", help: "Throw a dead letter away." },
-    v.strictObject({ id: name }),
-    async ({ id }, invocation) =>
-      (await discardDeadLetter(invocation, id))
-        ? { ok: true, result: { id } }
-        : refuse("no_dead_letter", "id", `there is no dead letter ${id}`),
+    {
+      name: "dead-letter.replay-all",
+      effect: "write",
+      grant: "item:write",
+      help: "Put up to 200 dead letters of a topic back as new items, the newest first.",
+    },
+    v.strictObject({ ...topicArgs, reason: v.optional(reason), cursor: v.optional(v.string()) }),
+    async (args, invocation) => {
+      const topic = topicOf(invocation.runtime, args);
+      if ("ok" in topic) return topic;
+      const answer = await replayAll(invocation, topic, args);
+      if (!answer.ok) return answer;
+      const { replayed, kept, nextCursor } = answer;
+      return { ok: true, result: { replayed, kept, nextCursor } };
+    },
+  ),
+  define(
+    {
+      name: "dead-letter.replay",
+      effect: "write",
+      grant: "item:write",
+      help: "Put a dead letter back as a new item, once.",
+      positional: ["id"],
+    },
+    v.strictObject({ id }),
+    async (args, invocation) => {
+      const answer = await replayDeadLetter(invocation, args.id);
+      return answer.ok ? { ok: true, result: { id: answer.id } } : answer;
+    },
+  ),
+  define(
+    {
+      name: "dead-letter.discard",
+      effect: "write",
+      grant: "item:write",
+      help: "Throw a dead letter away.",
+      positional: ["id"],
+    },
+    v.strictObject({ id }),
+    async (args, invocation) =>
+      (await discardDeadLetter(invocation, args.id))
+        ? { ok: true, result: { id: args.id } }
+        : refuse("no_dead_letter", "id", `there is no dead letter ${args.id}`),
   ),
 ];

@@ -1,10 +1,14 @@
 import * as v from "valibot";
 import { DueworkError, type Refusal, refuse } from "../core/errors.ts";
+import { parseJson } from "../core/payload.ts";
 import { isConstraint } from "../db/client.ts";
-import { bear, birthsJson, type ClaimedRow, type Fence, HELD, takeKeys } from "./items.ts";
+import { type LetterRow, pageOfLetters } from "./find.ts";
+import { bear, bearAgain, birthsJson, type ClaimedRow, type Fence, HELD, takeKeys } from "./items.ts";
+import type { DeadLetter, DeadLettersAsked } from "./outbox.ts";
 import { type Invocation, leaseOf } from "./runtime.ts";
 import { createSeqs, itemId } from "./seq.ts";
 import { nearBefore, sendOrRelease } from "./settle.ts";
+import type { Topic } from "./topic.ts";
 
 /** Every statement that writes `dead_letters`: items that are not tried again by themselves. */
 
@@ -107,4 +111,78 @@ export async function replay(invocation: Invocation, id: string): Promise<{ id: 
 export async function discardDeadLetter({ db }: Invocation, id: string): Promise<boolean> {
   const result = await db.prepare("DELETE FROM dead_letters WHERE id = ?1").bind(id).run();
   return result.meta.changes > 0;
+}
+
+/** Dead letters of one page that a module reads. */
+const LETTERS_A_PAGE = 200;
+
+/** See `Outbox.deadLetters`. */
+export async function deadLetters({ db, runtime }: Invocation, topic: Topic, asked: DeadLettersAsked) {
+  const { limit } = asked;
+  if (runtime.topics.get(topic.name) !== topic) {
+    throw new DueworkError("unknown_topic", "topic", `no module of this Worker has the topic ${topic.name}`);
+  }
+  if (!Number.isSafeInteger(limit) || limit < 1 || limit > LETTERS_A_PAGE) {
+    throw new RangeError(`a limit is a whole number from 1 to ${LETTERS_A_PAGE}, not ${String(limit)}`);
+  }
+  const page = await pageOfLetters(db, topic.name, asked);
+  if (!page.ok) throw new DueworkError(page.code, page.field, page.message);
+  return { items: page.letters.map(letterOf), nextCursor: page.nextCursor };
+}
+
+function letterOf({ id, k, payload, reason, error, attempts, died_at }: LetterRow): DeadLetter {
+  const json = parseJson(payload);
+  return { id, key: k, payload: json.ok ? json.value : payload, reason, error, attempts, diedAt: died_at };
+}
+
+/** Dead letters that one {@link replayAll} puts back. */
+const REPLAY_LETTERS = 200;
+
+export type ReplayAllAnswer =
+  | {
+      ok: true;
+      /** Letters that became items. */
+      replayed: number;
+      /** Letters that were read and stayed: another item holds their key, or somebody was quicker. */
+      kept: number;
+      /** Where to go on; null = that was all. */
+      nextCursor: string | null;
+    }
+  | Refusal<"bad_arguments">;
+
+/**
+ * Puts a page of a topic's dead letters back as new items, due now, the newest first: what dies again meanwhile is not
+ * met again by the cursor. However many ask at the same time, a letter becomes one item.
+ */
+export async function replayAll(
+  invocation: Invocation,
+  topic: Topic,
+  asked: { reason?: string | undefined; cursor?: string | undefined },
+): Promise<ReplayAllAnswer> {
+  const { db, now, runtime } = invocation;
+  const page = await pageOfLetters(db, topic.name, { ...asked, limit: REPLAY_LETTERS, bare: true });
+  if (!page.ok) return page;
+  const { letters, nextCursor } = page;
+  if (letters.length === 0) return { ok: true, replayed: 0, kept: 0, nextCursor };
+  const seqOf = createSeqs(runtime.ports.bytes);
+  const again = letters.map(({ id }) => [id, seqOf(now)] as const);
+  const results = await db.batch<BornRow>([
+    ...bearAgain(db, leaseOf(runtime, topic), again, now),
+    // By the condition under which they became items.
+    db
+      .prepare(
+        `DELETE FROM dead_letters WHERE topic = ?1 AND id IN (
+           SELECT l.id FROM json_each(?2) j CROSS JOIN dead_letters l ON l.id = j.value->>0
+           WHERE l.k IS NULL OR EXISTS (
+             SELECT 1 FROM item_keys e WHERE e.topic = ?1 AND e.k = l.k AND e.seq = j.value->>1))`,
+      )
+      .bind(topic.name, JSON.stringify(again)),
+  ]);
+  const born = results[1]?.results ?? [];
+  await sendOrRelease(
+    invocation,
+    topic,
+    born.filter(({ lane }) => lane === 1),
+  );
+  return { ok: true, replayed: born.length, kept: letters.length - born.length, nextCursor };
 }

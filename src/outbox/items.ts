@@ -8,13 +8,18 @@ import type { Path } from "./topic.ts";
  * move and never returns. A statement with an old fence changes no row, which is an answer, not an error.
  */
 
-/** A row's place and turn, as its holder knows it. */
-export interface Fence {
+/** A row's place and turn, as whoever read it knows it. */
+export interface Place {
   topic: string;
-  lane: 1 | 2;
+  lane: 0 | 1 | 2;
   at: number;
   seq: string;
   turn: number;
+}
+
+/** The place of a row that its reader holds the lease of. */
+export interface Fence extends Place {
+  lane: 1 | 2;
 }
 
 /** A row to be born. */
@@ -70,7 +75,7 @@ export interface LoadedRow extends ClaimedRow {
 
 /** The newest tick's `now`: leases given outside a tick never count from an earlier instant. */
 const LAST_TICK = "coalesce((SELECT at FROM ticks ORDER BY id DESC LIMIT 1), 0)";
-const SUPERSEDED = `(items.k IS NOT NULL AND NOT EXISTS (
+export const SUPERSEDED = `(items.k IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM item_keys e WHERE e.topic = items.topic AND e.k = items.k AND e.seq = items.seq)) AS superseded`;
 const LOADED = `topic, lane, at, seq, turn, due_at, born_at, k, payload, attempts, deliveries, lapses, ${SUPERSEDED}`;
 
@@ -262,13 +267,13 @@ export function loadLeased(db: D1Database, fences: readonly Fence[]): D1Prepared
     .bind(JSON.stringify(fences.map(({ topic, at, seq, turn }) => [topic, at, seq, turn])));
 }
 
-const fenceJson = ({ topic, lane, at, seq, turn }: Fence) => [topic, lane, at, seq, turn];
+const fenceJson = ({ topic, lane, at, seq, turn }: Place) => [topic, lane, at, seq, turn];
 /** The rows of `items` that the fences in `json_each(?1) j` still hold, as `i`. */
 export const HELD = `json_each(?1) j CROSS JOIN items i ON i.topic = j.value->>0 AND i.lane = j.value->>1
   AND i.at = j.value->>2 AND i.seq = j.value->>3 AND i.turn = j.value->>4`;
 
 /** Frees the finished rows' keys, or holds them until the instant given with each. Before {@link finish}, same batch. */
-export function freeKeys(db: D1Database, finished: readonly [Fence, number | null][]): D1PreparedStatement[] {
+export function freeKeys(db: D1Database, finished: readonly [Place, number | null][]): D1PreparedStatement[] {
   const holders = `(topic, k, seq) IN (SELECT i.topic, i.k, i.seq FROM ${HELD} WHERE i.k IS NOT NULL)`;
   return [...Map.groupBy(finished, ([, heldUntil]) => heldUntil)].map(([heldUntil, some]) => {
     const fences = JSON.stringify(some.map(([fence]) => fenceJson(fence)));
@@ -279,7 +284,7 @@ export function freeKeys(db: D1Database, finished: readonly [Fence, number | nul
 }
 
 /** Ends rows: they are done, or their dead letter is written in the same batch. `meta.changes` says how many held. */
-export function finish(db: D1Database, fences: readonly Fence[]): D1PreparedStatement {
+export function finish(db: D1Database, fences: readonly Place[]): D1PreparedStatement {
   return db
     .prepare(
       `DELETE FROM items WHERE (topic, lane, at, seq, turn) IN
@@ -331,6 +336,69 @@ export function move(
        RETURNING items.topic, items.lane, items.at, items.seq, items.turn, items.due_at, items.deliveries, items.lapses`,
     )
     .bind(JSON.stringify(rows), now);
+}
+
+/** Whether a row of topic ?1 that is due now is sent at once: 1 where the path is an open queue. ?4 is the code's path. */
+const SENT_NOW = "coalesce((SELECT path = 'queue' AND paused = 0 FROM topics WHERE topic = ?1), ?4)";
+const sentNow = ({ topic, leaseMs, defaultPath }: TopicLease, now: number) =>
+  [topic, now, leaseMs, defaultPath === "queue" ? 1 : 0] as const;
+
+/**
+ * Makes a ready row due now, and leased, to be sent, where its topic's path is an open queue. One that is due already
+ * keeps its instant, and with it its turn. Counts nothing. Answers the row, if it was still where it was read.
+ */
+export function hasten(db: D1Database, lease: TopicLease, { at, seq, turn }: Place, now: number): D1PreparedStatement {
+  return db
+    .prepare(
+      `UPDATE items SET
+         lane = m.sent,
+         at = iif(m.sent, max(?2, ${LAST_TICK}) + ?3, min(due_at, ?2)),
+         due_at = min(due_at, ?2),
+         born_at = min(born_at, ?2),
+         turn = turn + 1
+       FROM (SELECT ${SENT_NOW} AS sent) m
+       WHERE topic = ?1 AND items.lane = 0 AND at = ?5 AND seq = ?6 AND turn = ?7
+       RETURNING lane, at, seq, turn, due_at, deliveries, lapses`,
+    )
+    .bind(...sentNow(lease, now), at, seq, turn);
+}
+
+/** Of the `[id, seq]` in a JSON parameter, the dead letters of topic ?1 that are still there: as `j` and `l`. */
+const buried = (json: string) =>
+  `json_each(${json}) j CROSS JOIN dead_letters l ON l.id = j.value->>0 AND l.topic = ?1`;
+
+/**
+ * Items out of dead letters, due now: two statements, before the letters are deleted, in the same batch. A letter that
+ * is gone, or whose key another item holds, brings no item. The second answers the rows that were born.
+ * @param letters `[the letter's id, the new row's seq]`
+ */
+export function bearAgain(
+  db: D1Database,
+  lease: TopicLease,
+  letters: readonly (readonly [string, string])[],
+  now: number,
+): D1PreparedStatement[] {
+  const json = JSON.stringify(letters);
+  const { topic } = lease;
+  return [
+    db
+      .prepare(
+        `INSERT INTO item_keys (topic, k, seq)
+         SELECT ?1, l.k, j.value->>1 FROM ${buried("?2")} WHERE l.k IS NOT NULL
+         ON CONFLICT (topic, k) DO UPDATE SET seq = excluded.seq, held_until = NULL WHERE item_keys.held_until <= ?3`,
+      )
+      .bind(topic, json, now),
+    db
+      .prepare(
+        `INSERT INTO items (topic, lane, at, seq, turn, due_at, born_at, k, payload)
+         SELECT ?1, m.sent, iif(m.sent, max(?2, ${LAST_TICK}) + ?3, ?2), j.value->>1, m.sent, ?2, ?2, l.k, l.payload
+         FROM (SELECT ${SENT_NOW} AS sent) m CROSS JOIN ${buried("?5")}
+         WHERE l.k IS NULL OR EXISTS (
+           SELECT 1 FROM item_keys e WHERE e.topic = ?1 AND e.k = l.k AND e.seq = j.value->>1)
+         RETURNING lane, at, seq, turn, due_at, deliveries, lapses`,
+      )
+      .bind(...sentNow(lease, now), json),
+  ];
 }
 
 /** Frees keys whose window has passed, a bounded number a call. */

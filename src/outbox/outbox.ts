@@ -69,6 +69,29 @@ export interface DrainOptions {
   cost?: Cost;
 }
 
+/** An item that is not tried again by itself. */
+export interface DeadLetter {
+  id: string;
+  key: string | null;
+  /** As it was stored; text where it is not JSON. */
+  payload: unknown;
+  /** `attempts_exhausted`, `deliveries_exhausted`, `malformed`, `too_old`, or the handler's own word. */
+  reason: string;
+  error: string;
+  attempts: number;
+  /** ms */
+  diedAt: number;
+}
+
+export interface DeadLettersAsked {
+  /** At most so many: 1 to 200. */
+  limit: number;
+  /** The `nextCursor` of the page before. */
+  cursor?: string;
+  /** Only those that died of this. */
+  reason?: string;
+}
+
 /** The outbox as a module sees it. */
 export interface Outbox {
   /**
@@ -97,6 +120,12 @@ export interface Outbox {
    * stops when refused and releases the rest. Never throws for an item.
    */
   drainWithin(topic: Topic, budget: Budget, options: DrainOptions): Promise<DrainReport>;
+  /**
+   * A page of a topic's dead letters, the newest first. With `reason` a page reads a bounded number of them and may be
+   * short, or empty, with more behind its cursor.
+   * @throws DueworkError `unknown_topic`, or `bad_arguments` for a cursor of another list. RangeError for a bad limit.
+   */
+  deadLetters(topic: Topic, options: DeadLettersAsked): Promise<{ items: DeadLetter[]; nextCursor: string | null }>;
   /** Puts a dead letter back as a new item, once however often it is asked. Null: no such dead letter (any more). */
   replay(deadLetterId: string): Promise<{ id: string } | null>;
 }

@@ -6,7 +6,7 @@ import { createMeter, type Meter } from "../db/meter.ts";
 import { meterFetch } from "../db/network.ts";
 import type { Context } from "./context.ts";
 import { drainWithin } from "./drain.ts";
-import { replay } from "./dead-letters.ts";
+import { deadLetters, replay } from "./dead-letters.ts";
 import { enqueue, enqueueNow } from "./enqueue.ts";
 import type { TopicLease } from "./items.ts";
 import type { Module } from "./module.ts";
@@ -71,6 +71,7 @@ export function contextFor(invocation: Invocation, module: string, budget: Budge
       enqueue: (topic, items, options) => enqueue(invocation, topic, items, options),
       enqueueNow: (topic, items, options) => enqueueNow(invocation, topic, items, options),
       drainWithin: (topic, within, options) => drainWithin(invocation, topic, within, options),
+      deadLetters: (topic, options) => deadLetters(invocation, topic, options),
       replay: (id) => replay(invocation, id),
     },
   };

@@ -1,3 +1,5 @@
+import { isTopicName } from "../core/names.ts";
+
 const DUE_DIGITS = 8;
 const TAIL_DIGITS = 10;
 /** 36^10: two rows of one topic and one due instant meet with odds of about one in 10^15. */
@@ -22,4 +24,30 @@ const digits = (value: number, length: number) => value.toString(36).padStart(le
 /** An item's public id. `~` needs no escaping in a URL and stands in no topic name. */
 export function itemId(topic: string, seq: string): string {
   return `${topic}~${seq}`;
+}
+
+/** An id, or an id with the place that a list showed: where the row stood then. */
+export interface ParsedId {
+  id: string;
+  topic: string;
+  seq: string;
+  /** When it was first due, ms. */
+  dueAt: number;
+  /** Its lane and its instant; null = the text is the bare id. */
+  hint: { lane: number; at: number } | null;
+}
+
+const PLACE = /^([^~]+)~([0-9a-z]{18})(?:~([012])\.(\d{1,16}))?$/;
+
+/** Reads an item's id, or its place. Null: it is neither. */
+export function parseItemId(text: string): ParsedId | null {
+  const [, topic = "", seq = "", lane, at] = PLACE.exec(text) ?? [];
+  if (!isTopicName(topic)) return null;
+  const hint = lane === undefined ? null : { lane: Number(lane), at: Number(at) };
+  return { id: itemId(topic, seq), topic, seq, dueAt: Number.parseInt(seq.slice(0, DUE_DIGITS), 36), hint };
+}
+
+/** An item's id with where its row stands: it is found there at once, as long as it has not moved. */
+export function itemPlace(row: { topic: string; lane: number; at: number; seq: string }): string {
+  return `${itemId(row.topic, row.seq)}~${row.lane}.${row.at}`;
 }

@@ -32,7 +32,13 @@ function serve(env: Record<string, unknown> = {}) {
     const request = new Request(`https://duework.test${path}`, { ...rest, headers });
     const response = await worker.fetch(request as never, bindings as never, context);
     const text = await response.text();
-    return { status: response.status, type: response.headers.get("content-type"), text, json: JSON.parse(text) };
+    return {
+      status: response.status,
+      type: response.headers.get("content-type"),
+      allow: response.headers.get("allow"),
+      text,
+      json: JSON.parse(text),
+    };
   };
 }
 
@@ -47,8 +53,18 @@ const command = (call: Call, name: string, args: unknown, init: RequestInit & { 
 
 const flip = { module: "shop", topic: "work", path: "drain" };
 
-/** Each refusal: how it is provoked, its status, its code. */
-const refusals: [string, (call: Call) => ReturnType<Call>, number, string, Record<string, unknown>?][] = [
+/** How it is provoked, its status, its code. */
+type Refused = [string, (call: Call) => ReturnType<Call>, number, string, Record<string, unknown>?];
+const LISTS = [
+  "/api/topics",
+  "/api/ticks",
+  "/api/jobs",
+  "/api/items?module=shop&topic=work",
+  "/api/items?module=shop&topic=work&state=dead",
+  "/api/dead-letters?module=shop&topic=work",
+  "/api/workflows",
+];
+const refusals: Refused[] = [
   ["no token", (call) => call("/api/topics", { token: null }), 401, "unauthorized"],
   ["a bad token", (call) => call("/api/topics", { token: "guess" }), 401, "unauthorized"],
   ["a digest for a token", async (call) => call("/api/topics", { token: await sha256(SECRET) }), 401, "unauthorized"],
@@ -112,7 +128,46 @@ const refusals: [string, (call: Call) => ReturnType<Call>, number, string, Recor
   ["an unknown command", (call) => command(call, "topic.paths", flip), 404, "unknown_command"],
   ["a name of every object", (call) => command(call, "constructor", {}), 404, "unknown_command"],
   ["an unknown page", (call) => call("/api/nothing"), 404, "not_found"],
-  ["a command by GET", (call) => call("/api/commands/topic.path"), 404, "not_found"],
+  ["a command by GET", (call) => call("/api/commands/topic.path"), 405, "method_not_allowed", { allow: ["POST"] }],
+  [
+    "a list by POST",
+    (call) => call("/api/topics", { method: "POST" }),
+    405,
+    "method_not_allowed",
+    { allow: ["GET", "HEAD"] },
+  ],
+  ["a page by DELETE", (call) => call("/healthz", { method: "DELETE" }), 405, "method_not_allowed"],
+  ["a path that ends early", (call) => call("/api/jobs/"), 404, "not_found"],
+  ...(
+    [
+      ["limit 0", "limit=0", "limit"],
+      ["limit -1", "limit=-1", "limit"],
+      ["limit 1e9", "limit=1e9", "limit"],
+      ["limit 201", "limit=201", "limit"],
+      ["an empty limit", "limit=", "limit"],
+      ["a cursor of another list", "cursor=ready.9.shop.play~x", "cursor"],
+      ["an unknown parameter", "offset=3", "offset"],
+      ["a parameter twice", "limit=1&limit=2", "limit"],
+    ] as const
+  ).flatMap(([what, query, field]) =>
+    LISTS.map(
+      (list): Refused => [
+        `${what} of ${list}`,
+        (call) => call(`${list}${list.includes("?") ? "&" : "?"}${query}`),
+        400,
+        "bad_arguments",
+        { field },
+      ],
+    ),
+  ),
+  ["a parameter of one job", (call) => call("/api/jobs/x?limit=1"), 400, "bad_arguments", { field: "limit" }],
+  [
+    "a parameter of a command",
+    (call) => command(call, "topic.path?force=1", flip),
+    400,
+    "bad_arguments",
+    { field: "force" },
+  ],
   ["a page outside /api", (call) => call("/nothing"), 404, "not_found"],
   [
     "a wrong payload",
@@ -140,12 +195,7 @@ const refusals: [string, (call: Call) => ReturnType<Call>, number, string, Recor
     "bad_arguments",
     { field: "items[0].dueAt" },
   ],
-  ["limit 0", (call) => call("/api/ticks?limit=0"), 400, "bad_arguments", { field: "limit" }],
-  ["limit -1", (call) => call("/api/ticks?limit=-1"), 400, "bad_arguments", { field: "limit" }],
-  ["limit 1e9", (call) => call("/api/ticks?limit=1e9"), 400, "bad_arguments", { field: "limit" }],
-  ["limit 201", (call) => call("/api/ticks?limit=201"), 400, "bad_arguments", { field: "limit" }],
   ["a foreign cursor", (call) => call("/api/ticks?cursor=shop.work~x"), 400, "bad_arguments", { field: "cursor" }],
-  ["an unknown parameter", (call) => call("/api/ticks?offset=3"), 400, "bad_arguments", { field: "offset" }],
 ];
 
 describe("a refusal is problem+json with a stable code", () => {
@@ -154,6 +204,7 @@ describe("a refusal is problem+json with a stable code", () => {
     const answer = await provoke(serve());
     expect(answer).toMatchObject({ status, json: { code, status, ...more } });
     expect(answer.type).toMatch(/^application\/problem\+json/);
+    expect(answer.allow).toBe(status === 405 ? answer.json.allow.join(", ") : null);
     expect(answer.json.detail).toEqual(expect.any(String));
     expect(answer.text).not.toContain(SECRET);
     expect(JSON.stringify(logged.mock.calls)).not.toContain(SECRET);
