@@ -43,6 +43,7 @@ const webhooksSchema = (allowPrivate: boolean) =>
   v.pipe(
     v.string("it is JSON"),
     v.parseJson(undefined, "it is not JSON"),
+    v.check((value) => !Array.isArray(value), "it is an object of channels by name"),
     v.record(
       v.pipe(v.string(), v.regex(NAME, "a channel is named in a-z, 0-9 and -")),
       v.strictObject(
