@@ -145,6 +145,7 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     registry,
     catalog,
     jobs: selection,
+    runs: dispatcher.runs,
     clock: ports.clock,
   });
   return { runtime, problems: all, limits: settings.limits, jobs, dispatcher, api };

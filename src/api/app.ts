@@ -7,6 +7,7 @@ import { execute } from "../commands/execute.ts";
 import { may } from "../commands/policy.ts";
 import { refuse } from "../core/errors.ts";
 import { errorText } from "../core/text.ts";
+import { readScheduleViews } from "../schedules/views.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { Selection } from "../jobs/selection.ts";
@@ -25,6 +26,8 @@ import {
 import { problem } from "./problem.ts";
 import { foreignCursor, pageOfCode, readLastTick, readTicks, readTopics } from "./reads.ts";
 import { type Env, listSchema, noQuery, notGranted, pageSchema, part, read, readQuery } from "./request.ts";
+import { firingsQuery, readFirings } from "./schedules.ts";
+import { readRun, readRuns, readThread, readThreads, runInstances } from "./threads.ts";
 import { type InstanceSource, jobInstances, listWorkflows, showWorkflow, workflowsQuery } from "./workflows.ts";
 
 /** Largest request body, bytes. */
@@ -41,6 +44,8 @@ export interface Served {
   /** All jobs of the code, and those that are on. */
   catalog: readonly Job[];
   jobs: Selection;
+  /** The Workflow that runs are instances of; null = not bound. */
+  runs: Workflow | null;
   clock(): number;
 }
 
@@ -73,7 +78,9 @@ export function createApi(served: Served): Hono<Env> {
   );
   serveItems(app, served);
   serveJobs(app, served);
-  serveWorkflows(app, [jobInstances(served.catalog, served.jobs)]);
+  serveSchedules(app, served);
+  serveThreads(app);
+  serveWorkflows(app, [jobInstances(served.catalog, served.jobs), runInstances(served.runs)]);
   app.get("/api/commands", (c) => c.json({ items: viewCommands(served.registry), nextCursor: null }));
   app.post(
     "/api/commands/:name",
@@ -140,6 +147,49 @@ function serveJobs(app: Hono<Env>, { catalog, jobs, clock }: Served): void {
   app.get(
     "/api/jobs/:id/settlements",
     ofJob(settlementsPage, (db, { id }, page) => readSettlementViews(db, id, page)),
+  );
+}
+
+/** Schedules of both kinds, and what stored ones have fired. */
+function serveSchedules(app: Hono<Env>, { catalog, jobs, clock }: Served): void {
+  const views = (c: Context<Env>) => readScheduleViews(dbOf(c), catalog, jobs, clock());
+  app.get(
+    "/api/schedules",
+    read("schedule:read", listSchema, async (query, c) => {
+      const page = pageOfCode(await views(c), ({ name }) => name, query);
+      return page === null ? foreignCursor() : { items: page.shown, nextCursor: page.nextCursor };
+    }),
+  );
+  app.get(
+    "/api/schedules/:name",
+    read("schedule:read", noQuery, async (_, c) => {
+      const found = (await views(c)).filter(({ name }) => name === part(c, "name"));
+      return found.at(-1) ?? refuse("not_found", "name", "there is no such schedule");
+    }),
+  );
+  app.get(
+    "/api/firings",
+    read("schedule:read", firingsQuery, (query, c) => readFirings(dbOf(c), query)),
+  );
+}
+
+/** Threads with their messages, and runs. */
+function serveThreads(app: Hono<Env>): void {
+  app.get(
+    "/api/threads",
+    read("thread:read", listSchema, (query, c) => readThreads(dbOf(c), query)),
+  );
+  app.get(
+    "/api/threads/:id",
+    read("thread:read", listSchema, (query, c) => readThread(dbOf(c), part(c, "id"), query)),
+  );
+  app.get(
+    "/api/runs",
+    read("run:read", listSchema, (query, c) => readRuns(dbOf(c), query)),
+  );
+  app.get(
+    "/api/runs/:id",
+    read("run:read", noQuery, (_, c) => readRun(dbOf(c), part(c, "id"))),
   );
 }
 

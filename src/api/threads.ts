@@ -1,9 +1,10 @@
-import { findRun, listRuns, type RunRow } from "../commands/runs.ts";
+import { findRun, listRuns, RUN_WORKFLOW, type RunRow } from "../commands/runs.ts";
 import { findThread, listMessages, listThreads, type MessageRow, type ThreadRow } from "../commands/threads.ts";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { parseJson } from "../core/payload.ts";
 import { isoInstant } from "../core/time.ts";
 import { type PageQuery, readPage } from "./page.ts";
+import type { Instance, InstanceSource } from "./workflows.ts";
 
 /** What a person sees of runs, threads and messages. */
 
@@ -38,6 +39,30 @@ export async function readThread(db: D1Database, id: string, query: PageQuery): 
     messageView,
   );
   return "ok" in messages ? messages : { ...threadView(thread), ...messages };
+}
+
+/** The instances that runs become, under the name that the binding `RUN` has. */
+export function runInstances(workflow: Workflow | null): InstanceSource {
+  const instanceOf = (row: RunRow): Instance => ({
+    workflow: RUN_WORKFLOW,
+    id: row.id,
+    status: row.status,
+    startedAt: row.admitted_at,
+    endedAt: row.ended_at,
+    works: { runId: row.id },
+  });
+  return {
+    async list(db, before, limit) {
+      const { results } = await listRuns(db, before, limit).all<RunRow>();
+      return { instances: results.map(instanceOf), readTo: null };
+    },
+    async find(db, name, id) {
+      if (name !== RUN_WORKFLOW) return null;
+      const row = await findRun(db, id).first<RunRow>();
+      return row === null ? null : instanceOf(row);
+    },
+    binding: (name) => (name === RUN_WORKFLOW ? workflow : null),
+  };
 }
 
 function runView(row: RunRow) {

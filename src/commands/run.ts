@@ -4,12 +4,13 @@ import { checkJson, parseJson } from "../core/payload.ts";
 import { errorText, safeText } from "../core/text.ts";
 import { SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
+import { putStep, type StepOf } from "../jobs/steps.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { type Actor, grantsSchema } from "./actor.ts";
 import { define, type Registered } from "./define.ts";
 import type { Dispatcher } from "./dispatcher.ts";
 import { execute } from "./execute.ts";
-import { beginEffect, beginRun, endRun, forgetRuns, RESULT_CHARS, RUN_MS, type RunEnd, type RunRow } from "./runs.ts";
+import { beginEffect, beginRun, endRun, forgetRuns, RESULT_CHARS, RUN_MS, RUN_WORKFLOW, type RunEnd, type RunRow } from "./runs.ts";
 import { forgetThreads, say } from "./threads.ts";
 
 /**
@@ -26,10 +27,18 @@ export interface BegunRun {
   startedAt: number;
 }
 
+/** The steps in their order, as a person reads them. */
+const STEPS = ["begin", "execute", "finish"] as const;
+
+function stepOf(instance: string, name: (typeof STEPS)[number]): StepOf {
+  return { workflow: RUN_WORKFLOW, instance, position: STEPS.indexOf(name), name };
+}
+
 /** Step `begin`: the run is running from now on. Null: it had ended before, or was never admitted. */
 export async function beginStep({ db, now }: Invocation, id: string): Promise<BegunRun | null> {
-  const row = await beginRun(db, id, now).first<RunRow>();
-  return row === null ? null : { id, startedAt: row.started_at ?? now };
+  const [begun] = await db.batch<RunRow>([beginRun(db, id, now), putStep(db, stepOf(id, "begin"), {}, now)]);
+  const row = begun?.results[0];
+  return row === undefined ? null : { id, startedAt: row.started_at ?? now };
 }
 
 /** Step `execute`: runs the command, once if it may write, and answers how it went. */
@@ -46,9 +55,10 @@ export async function executeStep(
   const grants = v.safeParse(v.pipe(v.string(), v.parseJson(), grantsSchema), row.grants);
   const input = parseJson(row.args);
   if (!grants.success || !input.ok) return failed("the run's row cannot be read");
-  if (command.effect !== "read") {
-    const mine = await beginEffect(db, id).first();
-    if (mine === null) return lost("it was interrupted, and its command may have had its effect");
+  const step = putStep(db, stepOf(id, "execute"), { command: row.command, actor: row.actor }, now);
+  const [mine] = await db.batch(command.effect === "read" ? [step] : [beginEffect(db, id), step]);
+  if (command.effect !== "read" && mine?.results.length === 0) {
+    return lost("it was interrupted, and its command may have had its effect");
   }
   const actor: Actor = { kind: row.actor_kind, id: row.actor, grants: grants.output };
   const left = startedAt + RUN_MS - END_MARGIN_MS - now;
@@ -96,7 +106,13 @@ export async function endAndTell(
   const said = { ...message, thread: thread ?? channel };
   const [ended] = await channels.commit(
     invocation,
-    [endRun(db, id, end, now), ...say(db, [said]), forgetRuns(db, now), ...forgetThreads(db, now)],
+    [
+      endRun(db, id, end, now),
+      ...say(db, [said]),
+      putStep(db, stepOf(id, "finish"), { status: end.status }, now),
+      forgetRuns(db, now),
+      ...forgetThreads(db, now),
+    ],
     [{ channel, message: said.id }],
   );
   const [done] = (ended as D1Result<RunRow>).results;

@@ -31,6 +31,9 @@ const FORGET_RUNS = 20;
 /** Longest result that is kept, UTF-16 units of JSON. */
 export const RESULT_CHARS = 64 * 1024;
 
+/** The Workflow's name, as `wrangler.jsonc` has it. */
+export const RUN_WORKFLOW = "run";
+
 export type RunStatus = "admitted" | "running" | "succeeded" | "failed" | "cancelled" | "lost" | "not_started";
 
 /** What must hold for a run to be admitted: asked inside the batch. */

@@ -48,7 +48,7 @@ export interface ScheduleView {
 export async function readScheduleViews(
   db: D1Database,
   catalog: readonly Job[],
-  jobs: JobsAtWork,
+  jobs: Pick<JobsAtWork, "active">,
   now: number,
 ): Promise<ScheduleView[]> {
   const [stored, rows] = await db.batch([
@@ -77,7 +77,7 @@ async function readLast(db: D1Database, rows: readonly ReadRow[]): Promise<Map<s
 
 function viewOfJob(
   { id, cron, timeZone }: Job,
-  { active }: JobsAtWork,
+  { active }: Pick<JobsAtWork, "active">,
   rows: readonly JobRow[],
   now: number,
 ): ScheduleView {

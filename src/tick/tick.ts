@@ -6,11 +6,15 @@ import { since } from "../db/meter.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import type { Topic } from "../outbox/topic.ts";
+import type { Dispatcher } from "../commands/dispatcher.ts";
+import { type OpenRun, readOpenRuns } from "../commands/runs.ts";
 import { type ClaimedSlot, claimDueSlots } from "../jobs/hand-over.ts";
 import { type JobsAtWork, NO_JOBS } from "../jobs/selection.ts";
 import { type JobRow, readJobs } from "../jobs/slots.ts";
 import { workSlot } from "../jobs/work.ts";
+import { readEnabled, type ScheduleRow } from "../schedules/rows.ts";
 import { type DueTopic, dueTopics, readDue } from "./due.ts";
+import { fireSchedules } from "./firings.ts";
 import { type Drain, orderOf, runModules, turnsOf } from "./modules.ts";
 import {
   buryDead,
@@ -58,14 +62,16 @@ export async function tick(
   scheduledTime: number,
   limits: Limits,
   jobs: JobsAtWork = NO_JOBS,
+  dispatcher: Dispatcher | null = null,
 ): Promise<TickReport> {
   const startedAt = runtime.ports.clock();
   const now = Math.max(scheduledTime, startedAt);
   const invocation = beginInvocation(runtime, now);
-  const opened = await openTick(invocation, startedAt, limits, jobs);
+  const opened = await openTick(invocation, startedAt, limits, jobs, dispatcher);
   const order = orderOf(runtime.modules, opened.start);
 
   const slots = await claimDueSlots(invocation, jobs.queue, jobs.active, opened.jobs);
+  const firings = await fireSchedules(invocation, dispatcher, opened);
   const chain = createSeqs(runtime.ports.bytes)(now);
   const sends = await sendDue(invocation, opened.due, chain);
 
@@ -81,10 +87,11 @@ export async function tick(
 
   const report: TickReport = {
     slots: slots.claimed,
+    firings: firings.claimed,
     claimed: sends.claimed,
     sent: sends.sent,
     drained: modules.reduce((sum, { drained }) => sum + drained, 0),
-    failed: slots.failed + sends.failed + modules.filter(({ error }) => error !== null).length,
+    failed: slots.failed + firings.failed + sends.failed + modules.filter(({ error }) => error !== null).length,
     refused: sends.refused.map(({ name }) => name),
     modules,
     nextStart: nextStart(
@@ -131,20 +138,32 @@ interface Opened {
   due: DueTopic[];
   /** The rows of the jobs that are on. */
   jobs: JobRow[];
+  /** The stored schedules that are enabled, and the runs that need the tick. */
+  schedules: ScheduleRow[];
+  runs: OpenRun[];
 }
 
-async function openTick(invocation: Invocation, startedAt: number, limits: Limits, jobs: JobsAtWork): Promise<Opened> {
+async function openTick(
+  invocation: Invocation,
+  startedAt: number,
+  limits: Limits,
+  jobs: JobsAtWork,
+  dispatcher: Dispatcher | null,
+): Promise<Opened> {
   const { db, now, runtime } = invocation;
   const wallUntil = startedAt + (limits.wallMs ?? PLATFORM_WALL_MS) + WALL_MARGIN_MS;
   const modules = runtime.modules.map(({ name }) => name);
   const ids = jobs.active.map(({ job }) => job.id);
-  const [dead, latest, opened, due, stored] = await db.batch([
+  const [dead, latest, opened, due, ...others] = await db.batch([
     buryDead(db, startedAt),
     readLatest(db),
     open(db, { now, startedAt, wallUntil, modules }),
     readDue(db, runtime),
+    ...(dispatcher === null ? [] : [readEnabled(db), readOpenRuns(db, now)]),
     ...(ids.length > 0 ? [readJobs(db, ids)] : []),
   ]);
+  const [schedules, runs] = dispatcher === null ? [] : others;
+  const stored = ids.length > 0 ? others.at(-1) : undefined;
   for (const row of dead?.results ?? []) tellDead(invocation, parseTick(row));
   const [row] = (opened as D1Result<{ id: number }>).results;
   if (row === undefined) throw new Error("the tick's record was not written");
@@ -153,6 +172,8 @@ async function openTick(invocation: Invocation, startedAt: number, limits: Limit
     start: startOf(parseTick(latest?.results[0])),
     due: dueTopics(runtime, due?.results ?? [], now),
     jobs: (stored?.results ?? []) as unknown as JobRow[],
+    schedules: (schedules?.results ?? []) as unknown as ScheduleRow[],
+    runs: (runs?.results ?? []) as unknown as OpenRun[],
   };
 }
 
