@@ -113,7 +113,7 @@ describe("a thread in Slack", () => {
     const { slack, world } = await withSlack();
     await world.say(CHANNEL, "t1", [
       "<!channel> <@U1> a&b <https://evil.test|here>",
-      "€".repeat(3_899) + "😀😀",
+      `${"€".repeat(3_899)}😀😀`,
       "   ",
     ]);
     await world.settle();
