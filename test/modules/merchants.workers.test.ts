@@ -161,13 +161,55 @@ describe("a poller", () => {
     // The begin, the settle, the record.
     expect(rig.used()).toMatchObject({ queries: 3, calls: 2, subrequests: 100 });
     expect(await rig.result("merchants.audit", {})).toEqual({
+      since: new Date(rig.now() - 24 * HOUR).toISOString(),
       accounts: 100,
+      succeeded: 100,
+      failed: 0,
       failing: 0,
       neverPolled: 0,
       polls: 100,
       failures: 0,
       capped: false,
+      worst: [],
     });
+  });
+
+  test("is audited: what the last polls since an instant found, and the ten accounts that failed most", async () => {
+    const rig = await withAccounts((host) => new Response("", { status: host.startsWith("good") ? 200 : 503 }));
+    const bad = Array.from({ length: 12 }, (_, n) => `bad${n}`);
+    await add(rig, account("good"), ...bad.map((id) => account(id)));
+    await rig.drain(poll);
+    await rig.db.prepare("UPDATE merchant_accounts SET polls = 100, failures = 90 WHERE id = 'bad7'").run();
+    await rig.db
+      .prepare("UPDATE merchant_accounts SET last_poll_at = ?1 WHERE id = 'bad3'")
+      .bind(rig.now() - HOUR)
+      .run();
+    await add(rig, account("new"));
+    const since = new Date(rig.now()).toISOString();
+    const { worst, ...counts } = await rig.result("merchants.audit", { since });
+    expect(counts).toEqual({
+      since,
+      accounts: 14,
+      succeeded: 1,
+      failed: 11,
+      failing: 12,
+      neverPolled: 1,
+      polls: 112,
+      failures: 101,
+      capped: false,
+    });
+    expect(worst).toHaveLength(10);
+    expect(worst[0]).toEqual({
+      ...account("bad7"),
+      lastPollAt: since,
+      lastStatus: 503,
+      lastError: "answered 503",
+      polls: 100,
+      failures: 90,
+    });
+    expect(worst.map(({ id }: { id: string }) => id)).not.toContain("bad3");
+    expect(await rig.result("merchants.audit", {})).toMatchObject({ failed: 12 });
+    expect(await rig.run("merchants.audit", { since: 5 })).toMatchObject({ code: "bad_arguments" });
   });
 });
 

@@ -19,7 +19,7 @@ export interface Rig {
   /** A context of a new invocation. */
   context(): Context<never>;
   /** Runs a command as a surface would: arguments held to the schema, then the handler. */
-  run(name: string, args: unknown): Promise<CommandAnswer>;
+  run(name: string, args: unknown, scope?: string): Promise<CommandAnswer>;
   /** The same for one that is expected to succeed. */
   // biome-ignore lint/suspicious/noExplicitAny: a test says what it expects of the result
   result(name: string, args: unknown): Promise<any>;
@@ -64,13 +64,17 @@ export async function createRig(
     return invocation;
   };
   const context = () => contextFor(begin(), module.name) as Context<never>;
-  const run: Rig["run"] = async (name, args) => {
+  const run: Rig["run"] = async (name, args, scope) => {
     const command = module.commands.find((one) => one.name === name);
     if (command === undefined) throw new Error(`no command ${name}`);
     const checked = command.args["~standard"].validate(args) as StandardSchemaV1.Result<unknown>;
     const [issue] = checked.issues ?? [];
     if (issue !== undefined) return { ok: false, code: "bad_arguments", field: "", message: issue.message };
-    return command.handle((checked as { value: unknown }).value, { ...context(), actor: "http:test", scope: null });
+    return command.handle((checked as { value: unknown }).value, {
+      ...context(),
+      actor: "http:test",
+      scope: scope ?? null,
+    });
   };
   return {
     db: DB,

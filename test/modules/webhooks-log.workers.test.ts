@@ -5,7 +5,8 @@ import { add, okRig } from "./receivers.ts";
 import type { Rig } from "./rig.ts";
 
 const SECOND = 1_000;
-const DAY = 86_400 * SECOND;
+const HOUR = 3_600 * SECOND;
+const DAY = 24 * HOUR;
 
 describe("the delivery log", () => {
   const seed = (rig: Rig, count: number, at: number) =>
@@ -73,20 +74,69 @@ describe("the delivery log", () => {
     expect(found.map(({ at }) => at)).toEqual(found.map(({ at }) => at).toSorted());
   });
 
-  test("is counted for the day by what deliveries came to", async () => {
+  test("is counted since an instant, a day ago by default, by what deliveries came to", async () => {
     const rig = await okRig();
     await add(rig, "a.example", ["*"]);
     await rig.result("webhooks.publish", { type: "a", data: 1 });
     await rig.drain(deliver);
-    await seed(rig, 3, rig.now() - DAY);
+    await seed(rig, 3, rig.now() - 23 * HOUR);
+    await seed(rig, 5, rig.now() - DAY - HOUR);
+    const rest = { delivered: 1, retried: 0, dead: 0, capped: false, worst: [] };
+    // The day that the instant is in is read as a whole, and counted from the instant on.
     expect(await rig.result("webhooks.report", {})).toEqual({
-      day: "2027-01-10",
-      delivered: 1,
-      retried: 0,
-      dead: 0,
-      dropped: 0,
-      capped: false,
+      ...rest,
+      since: new Date(rig.now() - DAY).toISOString(),
+      dropped: 3,
+      read: 9,
     });
+    const since = new Date(rig.now() - 2 * DAY).toISOString();
+    expect(await rig.result("webhooks.report", { since })).toEqual({ ...rest, since, dropped: 8, read: 9 });
+    const now = new Date(rig.now()).toISOString();
+    expect(await rig.result("webhooks.report", { since: now })).toMatchObject({ delivered: 1, dropped: 0, read: 1 });
+    expect(await rig.run("webhooks.report", { since: "yesterday" })).toMatchObject({ code: "bad_arguments" });
+  });
+
+  test("names the ten endpoints that failed most, each with its latest error", async () => {
+    const rig = await okRig();
+    await rig.db
+      .prepare(
+        `INSERT INTO webhook_endpoints (id, url, events, secret, state, created_at)
+         VALUES ('ep_11', 'https://bad.example/', '["*"]', 'whsec_', 'active', 0)`,
+      )
+      .run();
+    // Endpoint n fails n times: once dead, before that tried again, the latest with the largest number.
+    await rig.db
+      .prepare(
+        `INSERT INTO webhook_deliveries (day, event_id, at, item, endpoint_id, attempt, outcome, status, ms, error)
+         WITH RECURSIVE n(i, j) AS (SELECT 1, 1 UNION ALL
+           SELECT iif(j < i, i, i + 1), iif(j < i, j + 1, 1) FROM n WHERE i < 11 OR j < 11)
+         SELECT CAST(?1 + j AS INTEGER) / 86400000, 'evt_' || (100 - j), ?1 + j, 'item' || i, 'ep_' || i, j,
+           iif(j = i, 'dead', 'retried'), 500, 1, 'failure ' || j
+         FROM n`,
+      )
+      .bind(rig.now() - HOUR)
+      .run();
+    const { worst, retried, dead } = await rig.result("webhooks.report", {});
+    expect({ retried, dead }).toEqual({ retried: 55, dead: 11 });
+    expect(worst).toHaveLength(10);
+    expect(worst[0]).toEqual({
+      endpointId: "ep_11",
+      url: "https://bad.example/",
+      failed: 11,
+      dead: 1,
+      lastAt: new Date(rig.now() - HOUR + 11).toISOString(),
+      lastStatus: 500,
+      lastError: "failure 11",
+    });
+    expect(worst.map(({ failed }: { failed: number }) => failed)).toEqual([11, 10, 9, 8, 7, 6, 5, 4, 3, 2]);
+    expect(worst[9]).toMatchObject({ endpointId: "ep_2", url: null });
+  });
+
+  test("is read to a bound, and says so", async () => {
+    const rig = await okRig();
+    await seed(rig, 10_100, rig.now() - 2 * HOUR);
+    expect(await rig.result("webhooks.report", {})).toMatchObject({ dropped: 10_000, read: 10_000, capped: true });
+    expect(rig.used().rowsRead).toBeLessThan(20_200);
   });
 });
 

@@ -35,6 +35,24 @@ describe("who hears of an event", () => {
     ]);
   });
 
+  test("its scope is its subject, and another subject in a scope is refused", async () => {
+    const rig = await okRig();
+    await add(rig, "all.example", ["*"]);
+    await add(rig, "mine.example", ["*"], "acme/api");
+    const event = { type: "a", data: 0 };
+    expect(await rig.run("webhooks.publish", event, "acme/api")).toMatchObject({ result: { items: 2 } });
+    expect(await rig.run("webhooks.publish", { ...event, subject: "acme/api" }, "acme/api")).toMatchObject({
+      result: { items: 2 },
+    });
+    expect(await rig.run("webhooks.publish", event, "acme/web")).toMatchObject({ result: { items: 1 } });
+    expect(await rig.run("webhooks.publish", { ...event, subject: "acme/api" }, "acme/web")).toMatchObject({
+      ok: false,
+      code: "bad_arguments",
+      field: "subject",
+    });
+    expect(await items(rig)).toBe(5);
+  });
+
   test("finding them reads no endpoint of another subject", async () => {
     const rig = await okRig();
     await rig.db

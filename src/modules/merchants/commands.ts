@@ -8,7 +8,16 @@ import { type Account, auditAccounts, listAccounts, putAccounts, readAccounts } 
 const ADD_MAX = 1_000;
 /** Accounts an audit reads at most. */
 const AUDIT_ROWS = 10_000;
+/** Accounts that an audit names. */
+const AUDIT_WORST = 10;
+const DAY_MS = 86_400_000;
 
+/** An instant of ISO 8601, as ms. */
+const instant = v.pipe(
+  v.string(),
+  v.isoTimestamp("an instant is ISO 8601, like 2026-01-31T09:00:00.000Z"),
+  v.transform((text) => Date.parse(text)),
+);
 const account = v.strictObject({
   id: v.pipe(v.string(), v.regex(/^[\w.:@-]{1,128}$/, "an account id is 1 to 128 of a-z A-Z 0-9 _ . : @ -")),
   url: v.string(),
@@ -78,11 +87,13 @@ const audit = command({
   name: "merchants.audit",
   effect: "read",
   grant: "merchants:read",
-  help: "Counts accounts, those whose last poll failed, and all polls and failures.",
-  args: v.strictObject({}),
-  async handle(_, ctx: Context<Settings>) {
-    const counts = await auditAccounts(ctx.db, AUDIT_ROWS);
-    return { ok: true, result: { ...counts, capped: counts.accounts >= AUDIT_ROWS } };
+  help: "Counts accounts by what their last poll since an instant (a day ago) found, and names those that failed most.",
+  args: v.strictObject({ since: v.optional(instant) }),
+  async handle({ since = null }, ctx: Context<Settings>) {
+    const from = since ?? ctx.now - DAY_MS;
+    const { counts, worst } = await auditAccounts(ctx.db, from, AUDIT_ROWS, AUDIT_WORST);
+    const capped = counts.accounts >= AUDIT_ROWS;
+    return { ok: true, result: { since: new Date(from).toISOString(), ...counts, capped, worst } };
   },
 });
 

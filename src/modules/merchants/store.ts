@@ -72,34 +72,66 @@ export interface AccountView extends Account {
   failures: number;
 }
 
+const VIEW = `id, url, every_seconds AS everySeconds, last_poll_at AS lastPollAt, last_status AS lastStatus,
+  last_error AS lastError, polls, failures`;
+
+type ViewRow = Omit<AccountView, "lastPollAt"> & { lastPollAt: number | null };
+
+function viewOf(row: ViewRow): AccountView {
+  return { ...row, lastPollAt: row.lastPollAt === null ? null : new Date(row.lastPollAt).toISOString() };
+}
+
 /** Accounts by id, from after `cursor`. */
 export async function listAccounts(db: D1Database, cursor: string, limit: number): Promise<AccountView[]> {
   const { results } = await db
-    .prepare(
-      `SELECT id, url, every_seconds AS everySeconds, last_poll_at AS lastPollAt, last_status AS lastStatus,
-              last_error AS lastError, polls, failures
-       FROM merchant_accounts WHERE id > ?1 ORDER BY id LIMIT ?2`,
-    )
+    .prepare(`SELECT ${VIEW} FROM merchant_accounts WHERE id > ?1 ORDER BY id LIMIT ?2`)
     .bind(cursor, limit)
-    .all<Omit<AccountView, "lastPollAt"> & { lastPollAt: number | null }>();
-  return results.map((row) => ({
-    ...row,
-    lastPollAt: row.lastPollAt === null ? null : new Date(row.lastPollAt).toISOString(),
-  }));
+    .all<ViewRow>();
+  return results.map(viewOf);
 }
 
-/** How the accounts among the first `most` by id stand. */
+/** How many accounts stand how. */
+export interface AuditCounts {
+  accounts: number;
+  /** Their last poll was since then, and succeeded or failed. */
+  succeeded: number;
+  failed: number;
+  /** Their last poll failed, whenever it was. */
+  failing: number;
+  neverPolled: number;
+  /** All polls and failures of these accounts, since they were added. */
+  polls: number;
+  failures: number;
+}
+
+/**
+ * How the accounts among the first `most` by id stand, and of those whose last poll since `since` (ms) failed the `top`
+ * that failed most, ever.
+ */
 export async function auditAccounts(
   db: D1Database,
+  since: number,
   most: number,
-): Promise<{ accounts: number; failing: number; neverPolled: number; polls: number; failures: number }> {
-  const row = await db
-    .prepare(
-      `SELECT count(*) AS accounts, count(last_error) AS failing, count(*) - count(last_poll_at) AS neverPolled,
-              coalesce(sum(polls), 0) AS polls, coalesce(sum(failures), 0) AS failures
-       FROM (SELECT last_error, last_poll_at, polls, failures FROM merchant_accounts ORDER BY id LIMIT ?1)`,
-    )
-    .bind(most)
-    .first<{ accounts: number; failing: number; neverPolled: number; polls: number; failures: number }>();
-  return row ?? { accounts: 0, failing: 0, neverPolled: 0, polls: 0, failures: 0 };
+  top: number,
+): Promise<{ counts: AuditCounts; worst: AccountView[] }> {
+  const seen = "(SELECT * FROM merchant_accounts ORDER BY id LIMIT ?1)";
+  const [counted, worst] = (await db.batch([
+    db
+      .prepare(
+        `SELECT count(*) AS accounts, count(*) FILTER (WHERE last_poll_at >= ?2 AND last_error IS NULL) AS succeeded,
+                count(*) FILTER (WHERE last_poll_at >= ?2 AND last_error IS NOT NULL) AS failed,
+                count(last_error) AS failing, count(*) - count(last_poll_at) AS neverPolled,
+                coalesce(sum(polls), 0) AS polls, coalesce(sum(failures), 0) AS failures
+         FROM ${seen}`,
+      )
+      .bind(most, since),
+    db
+      .prepare(
+        `SELECT ${VIEW} FROM ${seen} WHERE last_poll_at >= ?2 AND last_error IS NOT NULL
+         ORDER BY failures DESC, id LIMIT ?3`,
+      )
+      .bind(most, since, top),
+  ])) as [D1Result<AuditCounts>, D1Result<ViewRow>];
+  // An aggregate always has its one row.
+  return { counts: counted.results[0] as AuditCounts, worst: worst.results.map(viewOf) };
 }

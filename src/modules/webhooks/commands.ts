@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { checkDestination, type Command, type CommandAnswer, command, type Context } from "../../index.ts";
 import { deliver } from "./deliver.ts";
 import { eventId, eventType, subject } from "./event.ts";
-import { countDeliveries, deadLettersToReplay, listDeliveries, listEndpoints } from "./find.ts";
+import { deadLettersToReplay, listDeliveries, listEndpoints, summarizeDeliveries } from "./find.ts";
 import { hex, planEvent } from "./publish.ts";
 import { KEEP_DAYS } from "./retention.ts";
 import type { Settings } from "./settings.ts";
@@ -10,11 +10,20 @@ import { newSecret } from "./sign.ts";
 import { dayOf, insertEndpoint, removeEndpoint, rotateSecret } from "./store.ts";
 
 const DAY_SECONDS = 86_400;
+const DAY_MS = DAY_SECONDS * 1_000;
 /** An old secret beside the new one for at most this long, s. */
 const KEEP_OLD_MAX_SECONDS = 7 * DAY_SECONDS;
 /** Rows a report reads at most. */
 const REPORT_ROWS = 10_000;
+/** Endpoints that a report names. */
+const REPORT_WORST = 10;
 
+/** An instant of ISO 8601, as ms. */
+const instant = v.pipe(
+  v.string(),
+  v.isoTimestamp("an instant is ISO 8601, like 2026-01-31T09:00:00.000Z"),
+  v.transform((text) => Date.parse(text)),
+);
 const id = v.pipe(v.string(), v.minLength(1), v.maxLength(64));
 const limit = (most: number, normal: number) =>
   v.optional(v.pipe(v.number(), v.integer(), v.minValue(1), v.maxValue(most)), normal);
@@ -30,6 +39,8 @@ const endpointAdd = command({
   name: "webhooks.endpoint-add",
   effect: "write",
   grant: "webhooks:write",
+  positional: ["url", "events"],
+  secret: true,
   help: "Tells a URL of events from now on; the answer shows its signing secret, this once.",
   args: v.strictObject({
     url: v.string(),
@@ -58,6 +69,7 @@ const endpointRemove = command({
   name: "webhooks.endpoint-remove",
   effect: "write",
   grant: "webhooks:write",
+  positional: ["id"],
   help: "Stops telling an endpoint; what is on its way to it is dropped, and logged as dropped.",
   args: v.strictObject({ id }),
   async handle(args, ctx: Context<Settings>) {
@@ -70,6 +82,8 @@ const endpointRotate = command({
   name: "webhooks.endpoint-rotate",
   effect: "write",
   grant: "webhooks:write",
+  positional: ["id"],
+  secret: true,
   help: "Gives an endpoint a new secret, shown this once; the present one signs too for keepOldSeconds (a day).",
   args: v.strictObject({
     id,
@@ -102,10 +116,17 @@ const publishNow = command({
   name: "webhooks.publish",
   effect: "write",
   grant: "webhooks:write",
-  help: "Tells the endpoints that hear of it of an event, at once.",
+  help: "Tells the endpoints that hear of it of an event, at once. Its subject is the scope, where there is one.",
+  positional: ["type"],
+  scoped: true,
   args: v.strictObject({ type: eventType, data: v.unknown(), subject: v.optional(subject) }),
-  async handle({ type, data, subject }, ctx: Context<Settings>) {
-    const { eventId, items } = await planEvent(ctx, { type, data, ...(subject === undefined ? {} : { subject }) });
+  async handle({ type, data, subject }, ctx: Context<Settings> & { scope: string | null }) {
+    if (ctx.scope !== null && subject !== undefined && subject !== ctx.scope) {
+      const message = `the subject is not the scope, ${ctx.scope}`;
+      return { ok: false, code: "bad_arguments", field: "subject", message };
+    }
+    const about = subject ?? ctx.scope;
+    const { eventId, items } = await planEvent(ctx, { type, data, ...(about === null ? {} : { subject: about }) });
     const answer = await ctx.outbox.enqueueNow(deliver, items);
     return answer.ok ? { ok: true, result: { eventId, items: items.length } } : answer;
   },
@@ -115,6 +136,7 @@ const deliveries = command({
   name: "webhooks.deliveries",
   effect: "read",
   grant: "webhooks:read",
+  positional: ["eventId"],
   help: "Lists what was sent of an event, to whom, and what they answered, oldest first.",
   args: v.strictObject({
     eventId,
@@ -137,15 +159,14 @@ const report = command({
   name: "webhooks.report",
   effect: "read",
   grant: "webhooks:read",
-  help: "Counts this UTC day's deliveries by what they came to.",
-  args: v.strictObject({}),
-  async handle(_, ctx: Context<Settings>) {
-    const rows = await countDeliveries(ctx.db, dayOf(ctx.now), REPORT_ROWS);
-    const counts = { delivered: 0, retried: 0, dead: 0, dropped: 0 };
-    for (const { outcome, count } of rows) counts[outcome] = count;
-    const total = rows.reduce((sum, { count }) => sum + count, 0);
-    const day = new Date(ctx.now).toISOString().slice(0, 10);
-    return { ok: true, result: { day, ...counts, capped: total >= REPORT_ROWS } };
+  help: "Counts deliveries since an instant (a day ago) by what they came to, and names the endpoints that failed most.",
+  args: v.strictObject({ since: v.optional(instant) }),
+  async handle({ since = null }, ctx: Context<Settings>) {
+    const from = since ?? ctx.now - DAY_MS;
+    const days = { from: dayOf(from), to: dayOf(Math.max(ctx.now, ctx.clock())) };
+    const { counts, read, worst } = await summarizeDeliveries(ctx.db, from, days, REPORT_ROWS, REPORT_WORST);
+    const result = { since: new Date(from).toISOString(), ...counts, read, capped: read >= REPORT_ROWS, worst };
+    return { ok: true, result };
   },
 });
 
@@ -153,11 +174,11 @@ const replayDead = command({
   name: "webhooks.replay-dead",
   effect: "write",
   grant: "webhooks:write",
-  help: "Sends dead letters again whose endpoint is active, oldest first.",
+  help: "Sends dead letters again whose endpoint is active, the newest first.",
   args: v.strictObject({ limit: limit(50, 20) }),
   async handle(args, ctx: Context<Settings>) {
     let replayed = 0;
-    for (const letter of await deadLettersToReplay(ctx.db, deliver.name, args.limit)) {
+    for (const letter of await deadLettersToReplay(ctx, deliver, args.limit)) {
       if ((await ctx.outbox.replay(letter)) !== null) replayed += 1;
     }
     return { ok: true, result: { replayed } };

@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import type { Context, Topic } from "../../index.ts";
 import type { DeliveryOutcome, DeliveryRow } from "./store.ts";
 
 /** What is read of the module's tables. */
@@ -99,33 +100,112 @@ export async function listDeliveries(
   return results;
 }
 
-/** How many deliveries of a day ended how, among its first `most` rows by key. */
-export async function countDeliveries(
-  db: D1Database,
-  day: number,
-  most: number,
-): Promise<{ outcome: DeliveryOutcome; count: number }[]> {
-  const { results } = await db
-    .prepare(
-      `SELECT outcome, count(*) AS count FROM (SELECT outcome FROM webhook_deliveries WHERE day = ?1 LIMIT ?2)
-       GROUP BY outcome`,
-    )
-    .bind(day, most)
-    .all<{ outcome: DeliveryOutcome; count: number }>();
-  return results;
+export interface Summary {
+  counts: Record<DeliveryOutcome, number>;
+  /** Rows that were read: as many as may be means that there may be more. */
+  read: number;
+  /** Endpoints by how many of their deliveries failed, most first. `lastError` is of the latest. */
+  worst: {
+    endpointId: string;
+    url: string | null;
+    failed: number;
+    dead: number;
+    lastAt: string;
+    lastStatus: number | null;
+    lastError: string | null;
+  }[];
 }
 
-/** Dead letters of a topic whose endpoint would be called again, oldest first. */
-export async function deadLettersToReplay(db: D1Database, topic: string, limit: number): Promise<string[]> {
+/**
+ * What deliveries came to since `since` (ms), and the `top` endpoints that failed most, among the `most` rows of the
+ * latest days.
+ */
+export async function summarizeDeliveries(
+  db: D1Database,
+  since: number,
+  days: { from: number; to: number },
+  most: number,
+  top: number,
+): Promise<Summary> {
+  // The order is the key's own, from its end: no row is sorted, and the newest days are read first.
+  const seen = `WITH seen AS (SELECT endpoint_id, at, outcome, status, error FROM webhook_deliveries
+    WHERE day BETWEEN ?1 AND ?2 ORDER BY day DESC, event_id DESC, at DESC, item DESC LIMIT ?3)`;
+  const outcomes = ["delivered", "retried", "dead", "dropped"] as const;
+  const counts = outcomes.map((outcome) => `count(*) FILTER (WHERE at >= ?4 AND outcome = '${outcome}') AS ${outcome}`);
+  const [counted, failing] = await db.batch([
+    db.prepare(`${seen} SELECT count(*) AS read, ${counts.join(", ")} FROM seen`).bind(days.from, days.to, most, since),
+    // Beside the one max(), the bare columns are those of its row: the latest failure.
+    db
+      .prepare(
+        `${seen}, failing AS (SELECT endpoint_id, count(*) AS failed, count(*) FILTER (WHERE outcome = 'dead') AS dead,
+             max(at) AS last_at, status, error
+           FROM seen WHERE at >= ?4 AND outcome IN ('retried', 'dead')
+           GROUP BY endpoint_id ORDER BY failed DESC, endpoint_id LIMIT ?5)
+         SELECT f.endpoint_id AS endpointId, e.url, f.failed, f.dead, f.last_at AS lastAt, f.status AS lastStatus,
+           f.error AS lastError
+         FROM failing AS f LEFT JOIN webhook_endpoints AS e ON e.id = f.endpoint_id
+         ORDER BY f.failed DESC, f.endpoint_id`,
+      )
+      .bind(days.from, days.to, most, since, top),
+  ]);
+  const row = v.parse(countsRow, counted?.results[0]);
+  const worst = v.parse(v.array(failingRow), failing?.results);
+  const { read, ...byOutcome } = row;
+  return { counts: byOutcome, read, worst };
+}
+
+const countsRow = v.object({
+  read: v.number(),
+  delivered: v.number(),
+  retried: v.number(),
+  dead: v.number(),
+  dropped: v.number(),
+});
+
+const failingRow = v.object({
+  endpointId: v.string(),
+  url: v.nullable(v.string()),
+  failed: v.number(),
+  dead: v.number(),
+  lastAt: v.pipe(v.number(), v.transform(iso)),
+  lastStatus: v.nullable(v.number()),
+  lastError: v.nullable(v.string()),
+});
+
+/** Pages of dead letters that one replay looks through. */
+const REPLAY_PAGES = 10;
+const REPLAY_PAGE = 200;
+
+/** Dead letters of a topic whose endpoint would be called again, the newest first. Reads a bounded number of them. */
+export async function deadLettersToReplay(
+  { db, outbox }: Pick<Context, "db" | "outbox">,
+  topic: Topic,
+  limit: number,
+): Promise<string[]> {
+  const found: string[] = [];
+  let cursor: string | null = null;
+  for (let pages = 0; pages < REPLAY_PAGES && found.length < limit; pages += 1) {
+    const page = await outbox.deadLetters(topic, { limit: REPLAY_PAGE, ...(cursor !== null && { cursor }) });
+    const letters = page.items
+      .filter(({ reason }) => reason !== "malformed")
+      .map(({ id, payload }) => ({ id, endpoint: (payload as { endpointId: string }).endpointId }));
+    const active = await activeOf(
+      db,
+      letters.map(({ endpoint }) => endpoint),
+    );
+    found.push(...letters.filter(({ endpoint }) => active.has(endpoint)).map(({ id }) => id));
+    cursor = page.nextCursor;
+    if (cursor === null) break;
+  }
+  return found.slice(0, limit);
+}
+
+async function activeOf(db: D1Database, endpoints: readonly string[]): Promise<Set<string>> {
   const { results } = await db
-    .prepare(
-      `SELECT l.id FROM dead_letters AS l
-         JOIN webhook_endpoints AS e ON e.id = l.payload->>'endpointId' AND e.state = 'active'
-       WHERE l.topic = ?1 AND l.reason <> 'malformed' ORDER BY l.died_at, l.id LIMIT ?2`,
-    )
-    .bind(topic, limit)
+    .prepare("SELECT id FROM webhook_endpoints WHERE id IN (SELECT value FROM json_each(?1)) AND state = 'active'")
+    .bind(JSON.stringify(endpoints))
     .all<{ id: string }>();
-  return results.map(({ id }) => id);
+  return new Set(results.map(({ id }) => id));
 }
 
 function iso(ms: number): string {
