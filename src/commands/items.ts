@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { type Refusal, refuse } from "../core/errors.ts";
+import { splitTopicName } from "../core/names.ts";
 import { discardDeadLetter, replayAll, replayDeadLetter } from "../outbox/dead-letters.ts";
 import { enqueueNow } from "../outbox/enqueue.ts";
 import { itemView } from "../outbox/explain.ts";
@@ -15,7 +16,8 @@ import { define, type Registered } from "./define.ts";
 /** The commands about topics, items and dead letters. */
 
 const name = v.pipe(v.string(), v.nonEmpty());
-const topicArgs = { module: name, topic: name };
+/** A topic by its module and its own name, or by its full name alone: `webhooks.deliver`. */
+const topicArgs = { module: v.optional(name), topic: name };
 const version = v.optional(v.pipe(v.number(), v.safeInteger(), v.minValue(0)));
 /** An item's id, its `place` of a list, or a dead letter's id. */
 const id = v.pipe(v.string(), v.nonEmpty(), v.maxLength(500));
@@ -26,13 +28,18 @@ const instant = v.pipe(
   v.transform((text) => Date.parse(text)),
 );
 
-function topicOf(runtime: Runtime, args: { module: string; topic: string }): Topic | Refusal<"unknown_topic"> {
-  const topic = runtime.topics.get(`${args.module}.${args.topic}`);
-  return topic ?? refuse("unknown_topic", "topic", `there is no topic ${args.module}.${args.topic}`);
+interface TopicArgs {
+  module?: string | undefined;
+  topic: string;
+}
+
+function topicOf(runtime: Runtime, { module, topic }: TopicArgs): Topic | Refusal<"unknown_topic"> {
+  const full = module === undefined ? topic : `${module}.${topic}`;
+  return runtime.topics.get(full) ?? refuse("unknown_topic", "topic", `there is no topic ${full}`);
 }
 
 async function change(
-  args: { module: string; topic: string; expectedVersion?: number | undefined },
+  args: TopicArgs & { expectedVersion?: number | undefined },
   to: TopicChange,
   invocation: Invocation,
   actor: Actor,
@@ -42,7 +49,7 @@ async function change(
   const answer = await changeTopic(invocation, topic, to, actor.id, args.expectedVersion);
   if (!answer.ok) return answer;
   const { path, paused, version: pathVersion, changed } = answer;
-  return { ok: true, result: { module: args.module, topic: args.topic, path, paused, pathVersion, changed } };
+  return { ok: true, result: { ...splitTopicName(topic.name), path, paused, pathVersion, changed } };
 }
 
 export const itemCommands: readonly Registered[] = [
@@ -52,22 +59,41 @@ export const itemCommands: readonly Registered[] = [
       effect: "write",
       grant: "topic:write",
       help: "Flip a topic between the queue and the drain.",
+      positional: ["topic", "path"],
     },
     v.strictObject({ ...topicArgs, path: v.picklist(["queue", "drain"]), expectedVersion: version }),
     (args, invocation, actor) => change(args, { path: args.path }, invocation, actor),
   ),
   define(
-    { name: "topic.pause", effect: "write", grant: "topic:write", help: "Stop claiming a topic's items." },
+    {
+      name: "topic.pause",
+      effect: "write",
+      grant: "topic:write",
+      help: "Stop claiming a topic's items.",
+      positional: ["topic"],
+    },
     v.strictObject({ ...topicArgs, expectedVersion: version }),
     (args, invocation, actor) => change(args, { paused: true }, invocation, actor),
   ),
   define(
-    { name: "topic.resume", effect: "write", grant: "topic:write", help: "Claim a topic's items again." },
+    {
+      name: "topic.resume",
+      effect: "write",
+      grant: "topic:write",
+      help: "Claim a topic's items again.",
+      positional: ["topic"],
+    },
     v.strictObject({ ...topicArgs, expectedVersion: version }),
     (args, invocation, actor) => change(args, { paused: false }, invocation, actor),
   ),
   define(
-    { name: "item.enqueue", effect: "write", grant: "item:write", help: "Put items on a topic." },
+    {
+      name: "item.enqueue",
+      effect: "write",
+      grant: "item:write",
+      help: "Put items on a topic.",
+      positional: ["topic", "items"],
+    },
     v.strictObject({
       ...topicArgs,
       items: v.pipe(
@@ -139,6 +165,7 @@ export const itemCommands: readonly Registered[] = [
       effect: "write",
       grant: "item:write",
       help: "Put up to 200 dead letters of a topic back as new items, the newest first.",
+      positional: ["topic"],
     },
     v.strictObject({ ...topicArgs, reason: v.optional(reason), cursor: v.optional(v.string()) }),
     async (args, invocation) => {

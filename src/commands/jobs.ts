@@ -25,12 +25,19 @@ export function jobCommands(catalog: readonly Job[], jobs: JobsAtWork): readonly
         effect: "write",
         grant: "job:fire",
         help: "Claim a job's present minute and hand it over, now.",
+        positional: ["id"],
       },
       v.strictObject({ id }),
       (args, invocation) => fire(args.id, jobs, invocation),
     ),
     define(
-      { name: "job.stop", effect: "write", grant: "job:write", help: "Stop a job, durably: nothing more begins." },
+      {
+        name: "job.stop",
+        effect: "write",
+        grant: "job:write",
+        help: "Stop a job, durably: nothing more begins.",
+        positional: ["id", "reason"],
+      },
       v.strictObject({ id, reason }),
       async (args, { db, now }, actor) => {
         if (!known(args.id)) return unknown(args.id);
@@ -44,6 +51,7 @@ export function jobCommands(catalog: readonly Job[], jobs: JobsAtWork): readonly
         effect: "write",
         grant: "job:write",
         help: "Let a stopped job go on; its counts begin anew.",
+        positional: ["id"],
       },
       v.strictObject({ id }),
       async (args, { db }) => {

@@ -27,6 +27,7 @@ export function quarantineCommands(asks: ReadonlyMap<string, AskStorefront>): re
         effect: "write",
         grant: "quarantine:write",
         help: "Settle quarantined work by hand, once it has been mended.",
+        positional: ["job", "items", "reason"],
       },
       args,
       async ({ job, items, reason }, { db, now }, { id: by }) => ({
@@ -40,6 +41,7 @@ export function quarantineCommands(asks: ReadonlyMap<string, AskStorefront>): re
         effect: "write",
         grant: "quarantine:write",
         help: "Ask the storefront again about quarantined work, and settle what it confirms.",
+        positional: ["job", "items", "reason"],
       },
       args,
       async ({ job, items, reason }, { db, now }, { id: by }) => {

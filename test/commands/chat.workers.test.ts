@@ -227,6 +227,36 @@ describe("arguments", () => {
   });
 });
 
+describe("the texts of the contract", () => {
+  const said: [string, string, object][] = [
+    ["topic path webhooks.deliver queue", "topic.path", { topic: "webhooks.deliver", path: "queue" }],
+    ["topic pause module=webhooks topic=deliver", "topic.pause", { module: "webhooks", topic: "deliver" }],
+    ['job stop expiry "it hurts"', "job.stop", { id: "expiry", reason: "it hurts" }],
+    [
+      'item enqueue shop.work [{"payload": {"n": 1}}]',
+      "item.enqueue",
+      { topic: "shop.work", items: [{ payload: { n: 1 } }] },
+    ],
+    [
+      "webhooks endpoint-add https://a.example/x?y=z *",
+      "webhooks.endpoint-add",
+      { url: "https://a.example/x?y=z", events: ["*"] },
+    ],
+    ["webhooks drain-now limit=5", "webhooks.drain-now", { limit: 5 }],
+    ["webhooks report", "webhooks.report", {}],
+    ["in acme/api: webhooks publish a.b data:={}", "webhooks.publish", { type: "a.b", data: {} }],
+    [
+      "plan approve nightly commands='topic pause webhooks.deliver'",
+      "plan.approve",
+      { name: "nightly", commands: ["topic pause webhooks.deliver"] },
+    ],
+    ["plan run nightly", "plan.run", { name: "nightly" }],
+  ];
+  test.each(said)("%s", async (text, name, input) => {
+    expect(await readChat(text, builtIn)).toMatchObject({ ok: true, command: { name }, input });
+  });
+});
+
 describe("a chat form", () => {
   test("is what a person would type", () => {
     expect(

@@ -155,6 +155,16 @@ describe("a command", () => {
     expect(await run("shop.exec-break", [])).toMatchObject({ ok: false, code: "bad_arguments" });
   });
 
+  test("about a topic takes its full name alone, or its module and its own", async () => {
+    for (const input of [{ topic: "shop.work" }, { module: "shop", topic: "work" }]) {
+      expect(await run("topic.pause", input)).toMatchObject({ ok: true, result: { module: "shop", topic: "work" } });
+    }
+    for (const input of [{ topic: "work" }, { module: "shop", topic: "shop.work" }]) {
+      expect(await run("topic.pause", input)).toMatchObject({ ok: false, code: "unknown_topic" });
+    }
+    await run("topic.resume", { topic: "shop.work" });
+  });
+
   test("passes on what it throws", async () => {
     await expect(run("shop.read-break")).rejects.toThrow("broken inside");
     await expect(run("shop.exec-break")).rejects.toThrow("broken inside");
