@@ -1,5 +1,12 @@
+import type { Context } from "hono";
 import type { Registered } from "../commands/define.ts";
+import { execute } from "../commands/execute.ts";
+import { may } from "../commands/policy.ts";
+import { beginInvocation } from "../outbox/runtime.ts";
+import type { Served } from "./app.ts";
 import { type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
+import { problem } from "./problem.ts";
+import { type Env, noQuery, notGranted, readQuery } from "./request.ts";
 
 /** A command as a surface outside needs it: enough to make a form, a line of text or a call of it. */
 export interface CommandView {
@@ -28,4 +35,33 @@ export function viewCommands(registry: ReadonlyMap<string, Registered>): readonl
     .sort((a, b) => (a.name < b.name ? -1 : 1));
   views.set(registry, made);
   return made;
+}
+
+/** `POST /api/commands/<name>`: the arguments are the body, a JSON object. */
+export async function runCommand(c: Context<Env>, served: Served): Promise<Response> {
+  const name = c.req.param("name") ?? "";
+  const command = served.registry.get(name);
+  if (command === undefined) return problem(c, "unknown_command", `there is no command ${name}`);
+  const allowed = may(c.get("actor"), command);
+  if (!allowed.ok) {
+    return allowed.code === "not_granted"
+      ? notGranted(c, allowed.field)
+      : problem(c, allowed.code, allowed.message, { field: allowed.field });
+  }
+  const query = readQuery(c, noQuery);
+  if (!query.ok) return problem(c, "bad_arguments", query.message, { field: query.field });
+  if (!/^application\/json\b/i.test(c.req.header("content-type") ?? "")) {
+    return problem(c, "unsupported_media_type", "the arguments are a JSON object (content-type application/json)");
+  }
+  let body: unknown;
+  try {
+    body = await c.req.json();
+  } catch {
+    return problem(c, "bad_arguments", "the body is not JSON", { field: "body" });
+  }
+  const invocation = beginInvocation(c.get("runtime"), served.clock());
+  const answer = await execute(command, body, invocation, c.get("actor"), null);
+  return answer.ok
+    ? c.json({ ok: true, result: answer.result })
+    : problem(c, answer.code, answer.message, { field: answer.field || "body" });
 }

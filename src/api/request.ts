@@ -1,4 +1,5 @@
-import type { Context, Handler } from "hono";
+import type { Context, Handler, MiddlewareHandler } from "hono";
+import { bodyLimit } from "hono/body-limit";
 import * as v from "valibot";
 import { type Actor, mayDo } from "../commands/actor.ts";
 import type { Runtime } from "../outbox/runtime.ts";
@@ -62,6 +63,14 @@ export function readQuery<Schema extends v.GenericSchema>(
   const field = v.getDotPath(issue) ?? "query";
   const unknown = issue.type === "strict_object" && issue.expected === "never";
   return { ok: false, field, message: unknown ? `there is no parameter ${field}` : `${field}: ${issue.message}` };
+}
+
+/** Refuses a larger body, unread. @param bytes the most it may be */
+export function bodyUpTo(bytes: number): MiddlewareHandler<Env> {
+  return bodyLimit({
+    maxSize: bytes,
+    onError: (c) => problem(c, "body_too_large", `a body is at most ${bytes} bytes`),
+  });
 }
 
 /** A path parameter: always there, since the route has it. */
