@@ -18,8 +18,8 @@ export const LOOK_THROUGH = 20_000;
 export const LETTERS_READ = 2_000;
 
 /** Where a living row stands, in words: its lane. */
-export const LANES = { ready: 0, leased: 1, running: 2 } as const;
-export type Living = keyof typeof LANES;
+export const laneOf = { ready: 0, leased: 1, running: 2 } as const;
+export type Living = keyof typeof laneOf;
 
 /** A row of `items`, without its payload. */
 export interface FoundRow extends Place {
@@ -73,7 +73,7 @@ export async function pageOfRows(
     .prepare(
       `SELECT ${COLUMNS} FROM items WHERE topic = ?1 AND lane = ?2 AND (at, seq) > (?3, ?4) ORDER BY at, seq LIMIT ?5`,
     )
-    .bind(topic, LANES[state], after.at, after.tail, limit + 1)
+    .bind(topic, laneOf[state], after.at, after.tail, limit + 1)
     .all<FoundRow>();
   const rows = results.slice(0, limit);
   const last = results.length > limit ? rows.at(-1) : undefined;
@@ -104,8 +104,8 @@ export async function findItem(db: D1Database, runtime: Runtime, text: string): 
   const born = parsed?.dueAt ?? 0;
   const leaseMs = known === undefined ? 0 : leaseOf(runtime, known).leaseMs;
   const probes = [
-    [LANES.ready, born],
-    [LANES.leased, born + leaseMs],
+    [laneOf.ready, born],
+    [laneOf.leased, born + leaseMs],
     ...(parsed?.hint ? [[parsed.hint.lane, parsed.hint.at]] : []),
   ];
   const [near, letter] = await db.batch<never>([rowsAt(db, topic, seq, probes), letterById(db, id)]);
@@ -204,18 +204,13 @@ export async function pageOfLetters(db: D1Database, topic: string, asked: Letter
        CROSS JOIN dead_letters l ON l.id = p.id ORDER BY l.died_at DESC, l.id DESC`,
     )
     .bind(...from, reason, key, limit + 1, bare ? 1 : 0);
-  // Where the reading ended: in the same transaction, so that both speak of the same rows.
-  const end = db
-    .prepare(
-      `SELECT id, died_at, read FROM (SELECT id, died_at, count(*) OVER () AS read FROM (${read}))
-       ORDER BY died_at, id LIMIT 1`,
-    )
-    .bind(...from);
+  // The last row that it reads, when there are as many: in the same transaction, so that both speak of the same rows.
+  const end = db.prepare(`SELECT id, died_at FROM (${read}) LIMIT 1 OFFSET ?4 - 1`).bind(...from);
   const [letters, ended] = await db.batch<never>(filtered ? [page, end] : [page]);
   const rows = (letters?.results ?? []) as LetterRow[];
   const shown = rows.slice(0, limit);
-  const stop = ended?.results[0] as { id: string; died_at: number; read: number } | undefined;
-  const last = rows.length > limit ? shown.at(-1) : stop?.read === most ? stop : undefined;
+  const stop = ended?.results[0] as Pick<LetterRow, "id" | "died_at"> | undefined;
+  const last = rows.length > limit ? shown.at(-1) : stop;
   const nextCursor = last === undefined ? null : writeCursor("dead", topic, { at: last.died_at, tail: last.id });
   return { ok: true, letters: shown, nextCursor };
 }
