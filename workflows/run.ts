@@ -14,11 +14,14 @@ const KEYED = { retries: { limit: 5, delay: 2_000, backoff: "exponential" }, tim
 /** What a command did is not known after a crash: nothing runs it again by itself. */
 const ONCE = { retries: { limit: 0, delay: 1_000 }, timeout: RUN_MS } as const;
 
+/** Said by name, so that the package's types can say it: a class without a name has no place for what is protected. */
+type RunClass = new (ctx: ExecutionContext, env: Cloudflare.Env) => WorkflowEntrypoint<Cloudflare.Env, unknown>;
+
 /**
  * The Workflow whose instances are runs, over the same options as the Worker's handlers: export it under the class name
  * that the binding `RUN` says.
  */
-export function runWorkflow<Env extends object = Bindings>(options: WorkerOptions<Env>) {
+export function runWorkflow<Env extends object = Bindings>(options: WorkerOptions<Env>): RunClass {
   return class RunCommand extends WorkflowEntrypoint<Cloudflare.Env, unknown> {
     override async run({ payload }: Readonly<WorkflowEvent<unknown>>, step: WorkflowStep) {
       const { run: id } = v.parse(paramsSchema, payload);

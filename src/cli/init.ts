@@ -39,12 +39,15 @@ export const CONFIG = `{
       { "queue": "duework-items-dead", "max_batch_size": 100, "max_batch_timeout": 5, "max_retries": 3 }
     ]
   },
+  // One instance a run of a dispatched command: without it no text is dispatched, and no stored schedule fires.
+  "workflows": [{ "binding": "RUN", "name": "run", "class_name": "RunCommand" }],
   "observability": { "enabled": true }
 }
 `;
 
 /** The least Worker that does something. */
-export const WORKER = `import { createWorker, defineModule, topic } from "duework";
+export const WORKER = `import { createWorker, defineModule, topic, type WorkerOptions } from "duework";
+import { runWorkflow } from "duework/run";
 import * as v from "valibot";
 
 const greet = topic("hello.greet", {
@@ -55,12 +58,17 @@ const greet = topic("hello.greet", {
   },
 });
 
-export default createWorker({
+const app: WorkerOptions<object> = {
   modules: [defineModule("hello", { topics: [greet] })],
   // A request to any path enqueues one item, which starts at once. /healthz and /api are the runtime's own.
   fetch: async (_request, ctx) =>
     Response.json(await ctx.outbox.enqueueNow(greet, [{ payload: { name: "world" } }])),
-});
+};
+
+/** The runs of dispatched commands, over the same app. */
+export const RunCommand = runWorkflow(app);
+
+export default createWorker(app);
 `;
 
 const COMMANDS = `npm install duework valibot

@@ -24,14 +24,16 @@ describe("what it prints", () => {
   test("is what this repository's own Worker runs on", async () => {
     await init(["--write"], folder, say);
     const of = (config: string) => {
-      const { d1_databases, ...all } = unstable_readConfig({ config }, { hideWarnings: true });
-      // Where a Worker lies and what it is called is its own; a Workflow is needed by those who bring its job along.
-      const own = ["configPath", "userConfigPath", "definedEnvironments", "name", "topLevelName", "main", "workflows"];
+      const { d1_databases, workflows, ...all } = unstable_readConfig({ config }, { hideWarnings: true });
+      // Where a Worker lies and what it is called is its own.
+      const own = ["configPath", "userConfigPath", "definedEnvironments", "name", "topLevelName", "main"];
       const databases = d1_databases.map((one: { binding: string; database_name?: string }) => [
         one.binding,
         one.database_name,
       ]);
-      return { ...Object.fromEntries(Object.entries(all).filter(([key]) => !own.includes(key))), databases };
+      // Another Workflow than that of runs is for those who bring its job along.
+      const runs = workflows.filter(({ binding }: { binding: string }) => binding === "RUN");
+      return { ...Object.fromEntries(Object.entries(all).filter(([key]) => !own.includes(key))), databases, runs };
     };
     expect(of(path.join(folder, "wrangler.jsonc"))).toEqual(of(path.join(ROOT, "wrangler.jsonc")));
   });
@@ -42,6 +44,13 @@ describe("what it prints", () => {
     const [, shipped] = /^node_modules\/duework\/(.+)$/.exec(d1_databases[0]?.migrations_dir ?? "") ?? [];
     const { files } = JSON.parse(await readFile(path.join(ROOT, "package.json"), "utf8")) as { files: string[] };
     expect(files).toContain(shipped);
+  });
+
+  test("binds the Workflow of runs to a class that the Worker exports", async () => {
+    await init(["--write"], folder, say);
+    const { workflows } = unstable_readConfig({ config: path.join(folder, "wrangler.jsonc") });
+    expect(workflows).toHaveLength(1);
+    for (const { class_name } of workflows) expect(WORKER).toContain(`export const ${class_name} = runWorkflow(app);`);
   });
 
   test("is the configuration, a Worker and the commands, and nothing is written", async () => {
