@@ -1,7 +1,10 @@
+import * as v from "valibot";
 import { describe, expect, test } from "vitest";
-import { slackEvents } from "../../src/api/slack-events.ts";
+import { type SlackEvents, slackEvents } from "../../src/api/slack-events.ts";
 import type { Actor, Token } from "../../src/commands/actor.ts";
-import type { DispatchAnswer } from "../../src/commands/dispatch.ts";
+import { define, type Registered } from "../../src/commands/define.ts";
+import { type DispatchAnswer, dispatchText } from "../../src/commands/dispatch.ts";
+import { beginStep, finishStep } from "../../src/commands/run.ts";
 import { openThreads, say } from "../../src/commands/threads.ts";
 import { createOutside, SLACK, slackStandIn } from "../commands/outside.ts";
 
@@ -25,17 +28,13 @@ async function withEvents({ answer }: { answer?: DispatchAnswer } = {}) {
   const slack = slackStandIn();
   const world = await createOutside(SLACK, slack.fetch);
   const dispatched: { actor: Actor; said: Said }[] = [];
-  const deps = {
+  const deps: SlackEvents = {
     clock: world.now,
-    signingSecret: SECRET as string | null,
+    signingSecret: SECRET,
     tokens: [ADA],
     runtime: world.runtime,
     channels: world.channels,
-    dispatch: async (
-      { db, now }: { db: D1Database; now: number },
-      actor: Actor,
-      said: Said,
-    ): Promise<DispatchAnswer> => {
+    dispatch: async ({ db, now }, actor, said) => {
       dispatched.push({ actor, said });
       if (answer !== undefined) return answer;
       const { messageId, thread, text } = said;
@@ -240,5 +239,74 @@ describe("a message without a mention", () => {
   test.each(["reaction_added", "member_joined_channel"])("an event %s is acked and ignored", async (type) => {
     const { post, event, dispatched } = await withEvents();
     expect([(await post(event({ type }))).status, dispatched]).toEqual([200, []]);
+  });
+});
+
+describe("the whole way", () => {
+  const greet = define(
+    { name: "greet.say", effect: "read", grant: "greet:read", help: "Greets.", positional: ["name"] },
+    v.strictObject({ name: v.string() }),
+    async ({ name }) => ({ ok: true, result: { hello: name } }),
+  );
+
+  async function withDispatch(grants: Token["grants"] = ADA.grants) {
+    const { slack, world, deps, post, event } = await withEvents();
+    const made: string[] = [];
+    const createBatch = async ({ instances }: { instances: { id: string }[] }) => {
+      made.push(...instances.map(({ id }) => id));
+      return { created: [], errors: [] };
+    };
+    const tokens = [{ ...ADA, grants }];
+    const registry: ReadonlyMap<string, Registered> = new Map([[greet.name, greet]]);
+    const runs = { createBatch } as unknown as Workflow;
+    const dispatcher = { registry: () => registry, tokens, router: null, runs, channels: world.channels };
+    deps.tokens = tokens;
+    deps.dispatch = ((invocation, actor, said) => dispatchText(invocation, dispatcher, actor, said)) as Parameters<
+      typeof slackEvents
+    >[0]["dispatch"];
+    return { slack, world, post, event, made, dispatcher };
+  }
+
+  test("a mention becomes a run; receipt and result come back in its thread; a replay changes nothing", async () => {
+    const { slack, world, post, event, made, dispatcher } = await withDispatch();
+    const body = event({ text: "<@U9BOT> greet say Ada" }, "EvRun");
+    expect((await post(body)).status).toBe(200);
+    expect(made).toEqual(["run-slack-EvRun"]);
+    const begun = await beginStep(world.invocation(), "run-slack-EvRun");
+    const end = { status: "succeeded" as const, result: '{"hello":"Ada"}', error: null };
+    await finishStep(world.invocation(), dispatcher, begun!, end);
+    await post(body);
+    await Promise.all([post(body), post(body)]);
+    await world.settle();
+    expect(made).toHaveLength(1);
+    expect(slack.posts.map(({ text }) => text.split("\n")[0])).toEqual(["greet say Ada", "greet say: succeeded"]);
+    expect(slack.posts.every(({ thread_ts }) => thread_ts === "1700000001.000100")).toBe(true);
+  });
+
+  test("the same event twice at once is one run, and no refusal", async () => {
+    const { slack, world, post, event, made } = await withDispatch();
+    const body = event({ text: "<@U9BOT> greet say Ada" }, "EvTwins");
+    await Promise.all([post(body), post(body)]);
+    await world.settle();
+    expect(new Set(made).size).toBe(1);
+    expect(slack.posts.map(({ text }) => text.split("\n")[0])).toEqual(["greet say Ada"]);
+  });
+
+  test("a second text in a busy thread, a text of no command and a channel that is not granted are each answered", async () => {
+    const { slack, world, post, event } = await withDispatch();
+    await post(event({ text: "<@U9BOT> greet say Ada" }));
+    world.wait(SECOND);
+    await post(event({ text: "<@U9BOT> greet say Bob", thread_ts: "1700000001.000100", ts: "1700000002.000100" }));
+    world.wait(SECOND);
+    await post(event({ text: "<@U9BOT> make me a sandwich", ts: "1700000003.000100" }));
+    await world.settle();
+    const codes = slack.posts.map(({ text }) => text.split(/[:\n]/)[0]);
+    expect(codes.sort()).toEqual(["greet say Ada", "no_route", "thread_busy"]);
+
+    const narrow = await withDispatch({ actions: "all", channels: ["slack:elsewhere"], scopes: [] });
+    await narrow.post(narrow.event({ text: "<@U9BOT> greet say Ada" }));
+    await narrow.world.settle();
+    expect(narrow.slack.posts.map(({ text }) => text.split(":")[0])).toEqual(["not_granted"]);
+    expect(narrow.made).toEqual([]);
   });
 });
