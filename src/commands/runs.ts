@@ -16,9 +16,9 @@ export const START_WITHIN_MS = 10 * MINUTE;
 const MAKE_GOOD_AFTER_MS = 15 * SECOND;
 /** Longest a run may take, ms: longer than an honest command, and its thread is busy meanwhile. */
 export const RUN_MS = 30 * MINUTE;
-/** How often the tick asks whether a running instance is still there, ms, and how many of them at a time. */
+/** How often the tick asks whether a running instance is still there, ms, and how many of them. */
 const CHECK_AFTER_MS = 5 * MINUTE;
-export const CHECKS_A_TICK = 3;
+export const CHECKS_A_TICK = 1;
 /** Runs that a tick makes good at a time, which is also what one call to the Workflow takes. */
 const INSTANCES_A_CALL = 100;
 /** A Workflow that takes longer counts as refusing, ms. What was asked may still land: its id is the run's. */

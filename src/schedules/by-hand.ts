@@ -2,7 +2,7 @@ import type { Actor } from "../commands/actor.ts";
 import { carryOut, heedPlans } from "../commands/decide.ts";
 import { launch } from "../commands/dispatch.ts";
 import type { Dispatcher } from "../commands/dispatcher.ts";
-import { admit, closeNotStarted, findRun, type RunRow, START_WITHIN_MS } from "../commands/runs.ts";
+import { admit, closeNotStarted, START_WITHIN_MS } from "../commands/runs.ts";
 import { openThreads, say } from "../commands/threads.ts";
 import { refuse } from "../core/errors.ts";
 import { isoInstant, MINUTE } from "../core/time.ts";
@@ -11,7 +11,7 @@ import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import { dueOf } from "./due.ts";
 import { fire, judge, leadOf } from "./fire.ts";
-import { type FiringRow, findFiring, markClaimed, refire } from "./firings.ts";
+import { type FiringRow, findFiring, findLastOf, type LastFiring, markClaimed, refire } from "./firings.ts";
 import { findSchedule, type ReadRow, readRow, type ScheduleRow } from "./rows.ts";
 
 /** Times that a press looks anew when another was faster: each time somebody else has won, so it ends. */
@@ -31,15 +31,16 @@ export async function fireByHand(
   const { db, now } = invocation;
   if (dispatcher.runs === null) return refuse("not_configured", "RUN", "a run needs the Workflow bound as RUN");
   for (let look = 0; look < LOOKS; look += 1) {
-    const row = await findSchedule(db, name).first<ScheduleRow>();
-    if (row === null) return refuse("not_found", "name", `there is no stored schedule ${name}`);
+    // In one call: a firing and its run as they were at different instants would be taken for something else.
+    const [rows, firings] = await db.batch([findSchedule(db, name), findLastOf(db, name)]);
+    const [row] = (rows?.results ?? []) as unknown as ScheduleRow[];
+    const [last] = (firings?.results ?? []) as unknown as LastFiring[];
+    if (row === undefined) return refuse("not_found", "name", `there is no stored schedule ${name}`);
     const read = readRow(row, now);
-    const firing = row.claim === null ? null : await findFiring(db, row.claim).first<FiringRow>();
-    const run = firing?.run == null ? null : await findRun(db, firing.run).first<RunRow>();
     const answer =
-      firing === null
+      last === undefined
         ? await fireAnew(invocation, dispatcher, actor, read)
-        : await fireOn(invocation, dispatcher, actor, read, firing, run);
+        : await fireOn(invocation, dispatcher, actor, read, last);
     if (answer !== null) return answer;
   }
   return refuse("unavailable", "name", `${name} is being fired by others: look again`);
@@ -51,20 +52,20 @@ async function fireOn(
   dispatcher: Dispatcher,
   actor: Actor,
   read: ReadRow,
-  firing: FiringRow,
-  run: RunRow | null,
+  firing: LastFiring,
 ): Promise<CommandAnswer | null> {
   const { db, now } = invocation;
-  if (firing.outcome === "admitted" && run?.status === "admitted") {
-    if (run.admitted_at > now - START_WITHIN_MS) {
-      await launch(invocation, dispatcher, [run.id]);
-      return answerOf(firing, run.id);
+  const { run } = firing;
+  if (run !== null && firing.run_status === "admitted") {
+    if ((firing.run_admitted_at ?? 0) > now - START_WITHIN_MS) {
+      await launch(invocation, dispatcher, [run]);
+      return answerOf(firing, run);
     }
     // Nobody began it, and no tick has said so yet.
     await db.batch([closeNotStarted(db, now), markClaimed(db, now)]);
     return null;
   }
-  if (firing.outcome === "admitted" && run !== null && run.ended_at === null) return answerOf(firing, run.id);
+  if (firing.run_status === "running") return answerOf(firing, run);
   const thisMinute = firing.slot >= minuteOf(now);
   if (firing.outcome === "claimed" || (thisMinute && firing.outcome !== "admitted")) {
     return dispatchAgain(invocation, dispatcher, actor, read, firing);

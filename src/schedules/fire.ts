@@ -229,7 +229,9 @@ async function commit(
         now,
       ),
       ...(threads.length > 0 ? [openThreads(db, threads, now)] : []),
-      ...(messages.length > 0 ? [...say(db, messages), ...forgetThreads(db, now)] : []),
+      ...(messages.length > 0 ? say(db, messages) : []),
+      // What is admitted tidies when its run ends; a refusal has no end but this.
+      ...(messages.some(({ kind }) => kind === "refusal") ? forgetThreads(db, now) : []),
       forgetFirings(
         db,
         plans.map(({ claim }) => claim.schedule),

@@ -141,3 +141,13 @@ export function findLast(db: D1Database, ids: readonly string[]): D1PreparedStat
     )
     .bind(JSON.stringify(ids));
 }
+
+/** The latest firing of a schedule by its name, with its run. */
+export function findLastOf(db: D1Database, name: string): D1PreparedStatement {
+  return db
+    .prepare(
+      `SELECT f.*, r.status AS run_status, r.admitted_at AS run_admitted_at
+       FROM schedules s JOIN firings f ON f.id = s.claim LEFT JOIN runs r ON r.id = f.run WHERE s.name = ?1`,
+    )
+    .bind(name);
+}
