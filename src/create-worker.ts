@@ -37,8 +37,8 @@ export interface WorkerOptions<Env> {
   /** Fixes the tick's limits in code; otherwise the variable `SCHEDULED_LIMITS` says them. */
   limits?: Limits;
   /**
-   * Serves what the runtime does not: everything but `/healthz` and `/api`. The context is named `app` and holds the
-   * outbox, so that a request can put items on it in its own batch.
+   * Serves what the runtime does not: everything but `/healthz`, `/metrics`, `/openapi.json`, `/docs` and `/api`. The
+   * context is named `app` and holds the outbox, so that a request can put items on it in its own batch.
    */
   fetch?(request: Request, ctx: Context, env: Env): Promise<Response> | Response;
   /** A queue of this name is a dead-letter queue. Default: names that end in `-dead`. */
@@ -70,7 +70,7 @@ export function createWorker<Env extends object = Bindings>(
     async fetch(request, env) {
       const { api, runtime } = deploymentOf(options, env);
       const { pathname } = new URL(request.url);
-      const own = pathname === "/healthz" || pathname === "/api" || pathname.startsWith("/api/");
+      const own = OWN_PATHS.some((path) => pathname === path || pathname.startsWith(`${path}/`));
       if (own || options.fetch === undefined || runtime === null) return api.fetch(request);
       return options.fetch(request, contextFor(beginInvocation(runtime, runtime.ports.clock()), "app"), env);
     },
@@ -90,6 +90,9 @@ export function createWorker<Env extends object = Bindings>(
     },
   };
 }
+
+/** What the runtime serves itself, and all below it. */
+const OWN_PATHS = ["/healthz", "/api", "/openapi.json", "/docs", "/metrics"];
 
 const deployments = new WeakMap<object, WeakMap<object, Deployment>>();
 
@@ -146,6 +149,8 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     catalog,
     jobs: selection,
     runs: dispatcher.runs,
+    assets: (env.ASSETS as Fetcher | undefined) ?? null,
+    tick: (runtime) => tick(runtime, ports.clock(), settings.limits, jobs, dispatcher),
     clock: ports.clock,
   });
   return { runtime, problems: all, limits: settings.limits, jobs, dispatcher, api };

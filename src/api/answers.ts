@@ -264,3 +264,19 @@ export const healthView = v.strictObject({
   tickAgeSeconds: v.nullable(count),
   problems: v.array(v.strictObject({ code: text, setting: text, detail: text })),
 });
+
+/** What a tick that was fired from outside reports. */
+export const tickReport = v.looseObject({
+  slots: count,
+  firings: count,
+  claimed: count,
+  sent: count,
+  drained: count,
+  failed: count,
+  calls: count,
+  queries: count,
+  rowsRead: count,
+  rowsWritten: count,
+  subrequests: count,
+  modules: v.array(v.looseObject({ module: text })),
+});

@@ -1,6 +1,7 @@
 import { type Context, Hono } from "hono";
 import type { Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
+import { mayTick } from "../commands/policy.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
@@ -8,9 +9,11 @@ import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import type { Runtime } from "../outbox/runtime.ts";
 import { runCommand, viewCommands } from "./commands.ts";
+import { docsFile, docsPage } from "./docs.ts";
+import { openApi } from "./openapi.ts";
 import { problem } from "./problem.ts";
 import { readLastTick } from "./reads.ts";
-import { bodyUpTo, type Env } from "./request.ts";
+import { bodyUpTo, type Env, noQuery, notGranted, readQuery } from "./request.ts";
 import { readRoutes } from "./routes.ts";
 import { signedIn } from "./sign-in.ts";
 
@@ -20,7 +23,7 @@ const BODY_MAX = 256 * 1024;
 const DEGRADED_MS = 3 * MINUTE;
 
 /** Behind the sign-in. */
-const SIGNED_IN = ["/api/*"];
+const SIGNED_IN = ["/api/*", "/openapi.json", "/metrics", "/docs", "/docs/*"];
 
 /** What the API serves: a runtime, or why there is none. */
 export interface Served {
@@ -33,6 +36,10 @@ export interface Served {
   jobs: Selection;
   /** The Workflow that runs are instances of; null = not bound. */
   runs: Workflow | null;
+  /** Files beside the Worker's bundle; null = it has none. */
+  assets: Fetcher | null;
+  /** Fires the tick that the cron fires. */
+  tick(runtime: Runtime): Promise<object>;
   clock(): number;
 }
 
@@ -45,7 +52,12 @@ export function createApi(served: Served): Hono<Env> {
   });
   app.get("/healthz", (c) => health(c, served));
   for (const path of SIGNED_IN) app.use(path, signedIn(served));
-  for (const { path, handler } of readRoutes(served)) app.get(path, handler);
+  const reads = readRoutes(served);
+  for (const { path, handler } of reads) app.get(path, handler);
+  app.get("/openapi.json", (c) => c.json(openApi(reads, served.registry)));
+  app.get("/docs", (c) => docsPage(c, served.assets));
+  app.get("/docs/:file", (c) => docsFile(c, served.assets));
+  app.post("/api/tick", (c) => fireTick(c, served));
   app.get("/api/commands", (c) => c.json({ items: viewCommands(served.registry), nextCursor: null }));
   app.post("/api/commands/:name", bodyUpTo(BODY_MAX), (c) => runCommand(c, served));
   app.notFound((c) => {
@@ -69,6 +81,15 @@ function matches(pattern: string, path: string): boolean {
   return (
     parts.length === given.length && parts.every((one, n) => (one.startsWith(":") ? given[n] !== "" : one === given[n]))
   );
+}
+
+/** `POST /api/tick`: the tick for a clock outside, should the platform's stop. */
+async function fireTick(c: Context<Env>, served: Served): Promise<Response> {
+  const allowed = mayTick(c.get("actor"));
+  if (!allowed.ok) return notGranted(c, allowed.field);
+  const query = readQuery(c, noQuery);
+  if (!query.ok) return problem(c, "bad_arguments", query.message, { field: query.field });
+  return c.json(await served.tick(c.get("runtime")));
 }
 
 async function health(c: Context, { runtime, problems, clock }: Served): Promise<Response> {

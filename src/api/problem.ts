@@ -29,9 +29,19 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   unavailable: 503,
 };
 
+/** The codes of each status; 400 is that of all others, too. */
+export function codesByStatus(): Map<number, string[]> {
+  const byStatus = new Map<number, string[]>([[400, ["bad_arguments"]]]);
+  for (const [code, status] of Object.entries(STATUS)) byStatus.set(status, [...(byStatus.get(status) ?? []), code]);
+  return byStatus;
+}
+
+/** The HTTP status of a code. */
+export const statusOf = (code: string): ContentfulStatusCode => STATUS[code] ?? 400;
+
 /** An RFC 9457 answer. `field` names what was wrong where there is a field. */
 export function problem(c: Context, code: string, detail: string, extra: Record<string, unknown> = {}): Response {
-  const status = STATUS[code] ?? 400;
+  const status = statusOf(code);
   return c.json({ type: "about:blank", title: code.replaceAll("_", " "), status, code, detail, ...extra }, status, {
     "content-type": "application/problem+json",
     ...(status === 405 && Array.isArray(extra.allow) && { allow: extra.allow.join(", ") }),
