@@ -171,8 +171,8 @@ export async function replayAll(
     // By the condition under which they became items.
     db
       .prepare(
-        `DELETE FROM dead_letters WHERE topic = ?1 AND id IN (
-           SELECT l.id FROM json_each(?2) j CROSS JOIN dead_letters l ON l.id = j.value->>0
+        `DELETE FROM dead_letters WHERE id IN (
+           SELECT l.id FROM json_each(?2) j CROSS JOIN dead_letters l ON l.id = j.value->>0 AND l.topic = ?1
            WHERE l.k IS NULL OR EXISTS (
              SELECT 1 FROM item_keys e WHERE e.topic = ?1 AND e.k = l.k AND e.seq = j.value->>1))`,
       )

@@ -67,6 +67,7 @@ describe("an item says why it is not running, and what happens when", () => {
       lastError: null,
       explanation: `It has been due since ${due} and is claimed by the next tick, within a minute, the oldest first.`,
     });
+    expect((await on.command("item.show", { id })).json).toEqual({ ok: true, result: json });
   });
 
   test("ready and due, and no tick comes: that is said", async () => {
