@@ -17,8 +17,6 @@ export interface Read {
 /** What `in <scope>:` may name. */
 export const SCOPE = /^[\w./@-]{1,128}$/;
 const IN_SCOPE = /^\s*in\s+([\w./@-]{1,128}):\s*/;
-/** Steps that would reach an object's own machinery. */
-const NO_STEPS = new Set(["__proto__", "constructor", "prototype"]);
 
 /**
  * Reads a text as a command: `[in <scope>:] <name's words> <arguments>`. An argument is a value in the order of
@@ -98,7 +96,7 @@ function placeWords(
       return mistake(`"${name.replaceAll(".", " ")}" takes ${most} without a name: one too many`, word.at);
     }
     const path = key.split(".");
-    if (path.some((step) => NO_STEPS.has(step))) return mistake(`${key} is no argument: it stands`, word.at, key);
+    if (!path.every(isKey)) return mistake(`${key} is no argument: it stands`, word.at, key);
     if (!take(taken, path)) return mistake(`${key} is given twice: again`, word.at, key);
     const readings = word.json ? readJson(word.value) : readingsOf(word.value);
     if (readings === null) return mistake(`what follows ${key}:= is not JSON:`, word.at, key);
@@ -131,7 +129,7 @@ function readJson(text: string): readonly unknown[] | null {
 /**
  * The text that {@link readChat} reads back as the same, in one line. Text is written as text; all else as `key:=` JSON,
  * which is read in one way whatever the schema takes. What a text cannot hold (NUL, half a pair) is refused when read.
- * @throws when the scope is none: it was held to its form before
+ * @throws when the scope is none, or an argument's name no word: both were held to their forms before
  */
 export function chatForm(
   { name, positional }: Pick<Registered, "name" | "positional">,
@@ -139,6 +137,8 @@ export function chatForm(
   scope: string | null,
 ): string {
   if (scope !== null && !SCOPE.test(scope)) throw new Error(`not a scope: ${scope}`);
+  const odd = Object.keys(input).find((key) => !isKey(key));
+  if (odd !== undefined) throw new Error(`no text can name the argument ${JSON.stringify(odd)}`);
   const parts = [...(scope === null ? [] : ["in", `${scope}:`]), ...wordsOf(name)];
   // Values without names stand in their order, so the first that is no text ends them.
   const misses = positional.findIndex((key) => typeof input[key] !== "string");
@@ -154,7 +154,7 @@ function namedParts(key: string, value: unknown): string[] {
   if (value === undefined) return [];
   if (typeof value === "string") return [`${key}=${quoteText(value)}`];
   const entries = isRecord(value) ? Object.entries(value).filter(([, one]) => one !== undefined) : [];
-  if (entries.length > 0 && entries.every(([step]) => isKey(step) && !NO_STEPS.has(step))) {
+  if (entries.length > 0 && entries.every(([step]) => isKey(step))) {
     return entries.flatMap(([step, one]) => namedParts(`${key}.${step}`, one));
   }
   return [`${key}:=${JSON.stringify(value)}`];

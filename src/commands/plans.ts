@@ -12,6 +12,7 @@ import { define, type Registered } from "./define.ts";
 import { checkArguments, execute } from "./execute.ts";
 import { digestOf, missingFor, type Step, sorted, stepSchema, unfit } from "./plan-steps.ts";
 import { may } from "./policy.ts";
+import { isKey } from "./words.ts";
 
 /** Plans: write commands that a named person approved as they stand, and every statement that writes `plans`. */
 
@@ -213,6 +214,8 @@ async function readStep(
   const command = registry.get(step.command);
   const problem = unfit(command);
   if (command === undefined || problem !== null) return bad(`${step.command}: ${problem}`);
+  const odd = Object.keys(step.args).find((key) => !isKey(key));
+  if (odd !== undefined) return bad(`no text can name the argument ${JSON.stringify(odd)}`);
   const checked = await checkArguments(command, step.args);
   if (!checked.ok) return bad(`${step.command}: ${checked.message}`);
   const allowed = may(approver, command, { scope: step.scope });

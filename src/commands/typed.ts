@@ -47,7 +47,8 @@ export async function matchSchema(
     first ??= answer.issues[0];
     fatal ??= dead;
     for (const one of next) {
-      if (seen.has(one.join())) continue;
+      // No more wait than may still be tried: a text may hold a thousand values.
+      if (seen.size >= TRIES_MAX || seen.has(one.join())) continue;
       seen.add(one.join());
       queue.push(one);
     }
@@ -87,7 +88,9 @@ function follow(
     for (const index of below) doubtful.add(index);
   }
   if (moved.some((reading, index) => reading !== chosen[index])) return { next: [moved], dead: null };
-  const next = [...doubtful].map((which) => chosen.map((reading, index) => (index === which ? reading + 1 : reading)));
+  const next = [...doubtful]
+    .slice(0, TRIES_MAX)
+    .map((which) => chosen.map((reading, index) => (index === which ? reading + 1 : reading)));
   return { next, dead: null };
 }
 
@@ -101,7 +104,8 @@ function build(values: readonly Typed[], chosen: readonly number[]): Record<stri
   for (const [index, { path, readings }] of values.entries()) {
     let place = input;
     for (const step of path.slice(0, -1)) {
-      place[step] ??= {};
+      // What every object inherits is no place of this one.
+      if (!Object.hasOwn(place, step)) place[step] = {};
       place = place[step] as Record<string, unknown>;
     }
     place[path.at(-1) ?? ""] = readings[chosen[index] ?? 0];

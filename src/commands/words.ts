@@ -138,7 +138,7 @@ export function quoteText(text: string): string {
   return `"${text.replace(/["\\\n]/g, (char) => (char === "\n" ? "\\n" : `\\${char}`))}"`;
 }
 
-/** True for a key that {@link cutWords} reads. */
+/** True for a key that {@link cutWords} reads, and that no object has for its own machinery. */
 export function isKey(text: string): boolean {
-  return /^[A-Za-z_][\w-]*$/.test(text);
+  return /^[A-Za-z_][\w-]*$/.test(text) && text !== "__proto__";
 }

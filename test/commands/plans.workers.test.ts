@@ -118,6 +118,12 @@ describe("a plan", () => {
     ["an unknown command", [{ command: "shop.burn", args: {} }], "commands[0]", /no such command/],
     ["wrong arguments", ["shop open a times=many"], "commands[0]", /times/],
     ["wrong arguments of an object", [{ command: "shop.open", args: { what: 1 } }], "commands[0]", /what/],
+    [
+      "an argument that no text can name",
+      [{ command: "shop.open", args: { what: "a", "a b": 1 } }],
+      "commands[0]",
+      /no text/,
+    ],
     ["one that reads", ["shop look a"], "commands[0]", /writes nothing/],
     ["one that starts work", ["shop start a"], "commands[0]", /writes nothing/],
     ["one whose answer is a secret", ["shop key a"], "commands[0]", /secret/],

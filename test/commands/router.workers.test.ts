@@ -8,7 +8,12 @@ const pause = define(
   v.strictObject({ topic: v.string(), version: v.optional(v.number()) }),
   async () => ({ ok: true, result: null }),
 );
-const registry = new Map([[pause.name, pause]]);
+const note = define(
+  { name: "topic.note", effect: "write", grant: "topic:write", help: "Note anything." },
+  v.looseObject({}),
+  async () => ({ ok: true, result: null }),
+);
+const registry = new Map([pause, note].map((one) => [one.name, one]));
 const routed =
   (answer: unknown): Router =>
   () =>
@@ -48,7 +53,13 @@ describe("a text is routed", () => {
       inferred: true,
       form: "in acme/api: topic pause webhooks.deliver",
     });
-    expect(seen).toEqual([prose, [{ name: "topic.pause", effect: "write", help: "Stop a topic." }]]);
+    expect(seen).toEqual([
+      prose,
+      [
+        { name: "topic.pause", effect: "write", help: "Stop a topic." },
+        { name: "topic.note", effect: "write", help: "Note anything." },
+      ],
+    ]);
     expect(await route(prose, registry, routed({ command: "topic.pause", args: { topic: "a" } }))).toMatchObject({
       ok: true,
       scope: null,
@@ -80,6 +91,7 @@ describe("a text is routed", () => {
       routed({ command: "topic.pause", args: { topic: "a", as: "root" } }),
       /as/,
     ],
+    ["an argument has a name that no text can hold", routed({ command: "topic.note", args: { "a b": 1 } }), /no text/],
     ["it answers nonsense", routed("topic pause a"), /no form/],
     ["it answers nothing at all", routed(undefined), /no JSON/],
     [
