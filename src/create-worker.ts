@@ -2,10 +2,11 @@ import { consumeDeadLetters } from "../consumers/dead-letters.ts";
 import { consumeItems } from "../consumers/items.ts";
 import { createApi } from "./api/app.ts";
 import { readSettings } from "./api/settings.ts";
+import { slackEvents } from "./api/slack-events.ts";
 import { createChannels } from "./commands/channels.ts";
 import { confirmationCommands } from "./commands/confirmations.ts";
 import type { Registered } from "./commands/define.ts";
-import { dispatchCommand } from "./commands/dispatch.ts";
+import { dispatchCommand, dispatchText } from "./commands/dispatch.ts";
 import type { Dispatcher } from "./commands/dispatcher.ts";
 import { planCommands } from "./commands/plans.ts";
 import { createRegistry } from "./commands/registry.ts";
@@ -149,6 +150,14 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     catalog,
     jobs: selection,
     runs: dispatcher.runs,
+    events: slackEvents({
+      clock: ports.clock,
+      signingSecret: setup.signingSecret,
+      tokens: settings.tokens,
+      runtime,
+      channels: setup.channels,
+      dispatch: (invocation, actor, said) => dispatchText(invocation, dispatcher, actor, said),
+    }),
     assets: (env.ASSETS as Fetcher | undefined) ?? null,
     tick: (runtime) => tick(runtime, ports.clock(), settings.limits, jobs, dispatcher),
     clock: ports.clock,

@@ -36,6 +36,8 @@ export interface Served {
   jobs: Selection;
   /** The Workflow that runs are instances of; null = not bound. */
   runs: Workflow | null;
+  /** What another side signs, instead of bearing a token; null = nothing is. */
+  events: Hono | null;
   /** Files beside the Worker's bundle; null = it has none. */
   assets: Fetcher | null;
   /** Fires the tick that the cron fires. */
@@ -51,6 +53,7 @@ export function createApi(served: Served): Hono<Env> {
     return problem(c, "broken", "the request could not be served");
   });
   app.get("/healthz", (c) => health(c, served));
+  if (served.events !== null) app.route("/", served.events);
   for (const path of SIGNED_IN) app.use(path, signedIn(served));
   const reads = readRoutes(served);
   for (const { path, handler } of reads) app.get(path, handler);

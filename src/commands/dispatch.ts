@@ -62,7 +62,8 @@ export async function dispatchText(
 
   const messages: NewMessage[] = [];
   const outside = asked.messageId === undefined ? {} : { postedAt: now };
-  if (thread !== null) messages.push({ id: `text-${id}`, thread, at: now, author: actor.id, kind: "text", text, ...outside });
+  if (thread !== null)
+    messages.push({ id: `text-${id}`, thread, at: now, author: actor.id, kind: "text", text, ...outside });
   if (reply !== null) messages.push(reply);
   const opened = { id: thread ?? "", channel, title: titleOf(text), openedBy: actor.id };
   const statements = [

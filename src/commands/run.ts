@@ -10,7 +10,17 @@ import { type Actor, grantsSchema } from "./actor.ts";
 import { define, type Registered } from "./define.ts";
 import type { Dispatcher } from "./dispatcher.ts";
 import { execute } from "./execute.ts";
-import { beginEffect, beginRun, endRun, forgetRuns, RESULT_CHARS, RUN_MS, RUN_WORKFLOW, type RunEnd, type RunRow } from "./runs.ts";
+import {
+  beginEffect,
+  beginRun,
+  endRun,
+  forgetRuns,
+  RESULT_CHARS,
+  RUN_MS,
+  RUN_WORKFLOW,
+  type RunEnd,
+  type RunRow,
+} from "./runs.ts";
 import { forgetThreads, say } from "./threads.ts";
 
 /**

@@ -30,7 +30,7 @@ export type MessageKind = "lead" | "text" | "receipt" | "result" | "refusal" | "
 export interface NewMessage {
   id: string;
   thread: string;
-  /** ms; what is said in one batch is set apart by a ms, to keep its order. */
+  /** ms; behind the thread's latest message all the same, so that what was said in one ms keeps its order. */
   at: number;
   author: string;
   kind: MessageKind;
@@ -96,15 +96,17 @@ export function say(db: D1Database, messages: readonly NewMessage[]): D1Prepared
     db
       .prepare(
         `INSERT INTO messages (id, thread, at, author, kind, text, data, posted_at)
-         SELECT j.value->>'id', j.value->>'thread', j.value->>'at', j.value->>'author', j.value->>'kind',
-           j.value->>'text', j.value->>'data', j.value->>'postedAt'
+         SELECT j.value->>'id', j.value->>'thread',
+           max(j.value->>'at', 1 + j.key
+             + coalesce((SELECT max(at) FROM messages WHERE thread = j.value->>'thread'), -1)),
+           j.value->>'author', j.value->>'kind', j.value->>'text', j.value->>'data', j.value->>'postedAt'
          FROM json_each(?1) j WHERE ${GUARD} ON CONFLICT DO NOTHING RETURNING id`,
       )
       .bind(json),
     db
       .prepare(
-        `UPDATE threads SET latest_at = max(latest_at, j.value->>'at') FROM json_each(?1) j
-         WHERE threads.id = j.value->>'thread' AND EXISTS (SELECT 1 FROM messages WHERE id = j.value->>'id')`,
+        `UPDATE threads SET latest_at = max(latest_at, m.at) FROM messages m
+         WHERE m.id IN (SELECT value->>'id' FROM json_each(?1)) AND threads.id = m.thread`,
       )
       .bind(json),
   ];

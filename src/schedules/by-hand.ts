@@ -83,7 +83,12 @@ async function fireAnew(
   const due = dueOf(read, invocation.now);
   // What was due and not fired yet is coalesced into this one.
   const missed = due === null ? 0 : due.missed + (due.slot < slot ? 1 : 0);
-  const judged = await judge(dispatcher, read, { slot, missed, missedCapped: due?.missedCapped ?? false });
+  const judged = await judge(
+    dispatcher,
+    read,
+    { slot, missed, missedCapped: due?.missedCapped ?? false },
+    invocation.now,
+  );
   const { outcomes } = await fire(invocation, dispatcher, [judged], { by: actor.id, byHand: true });
   const [recorded] = [...outcomes];
   if (recorded === undefined) return null;
@@ -104,7 +109,7 @@ async function dispatchAgain(
 ): Promise<CommandAnswer | null> {
   const { db, now, runtime } = invocation;
   const { row } = read;
-  const judged = await judge(dispatcher, read, { slot: firing.slot, missed: firing.missed, missedCapped: false });
+  const judged = await judge(dispatcher, read, { slot: firing.slot, missed: firing.missed, missedCapped: false }, now);
   const [{ decision, actor: schedule } = judged] = await heedPlans(db, dispatcher, [judged], now);
   if (decision.kind === "refused") return refuse(decision.code, decision.field, decision.message);
   const seq = createSeqs(runtime.ports.bytes)(now);

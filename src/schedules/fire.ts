@@ -6,13 +6,16 @@ import { admit, type NewRun } from "../commands/runs.ts";
 import { forgetThreads, type NewMessage, type NewThread, openThreads, say } from "../commands/threads.ts";
 import type { Due } from "../core/calendar.ts";
 import { errorText } from "../core/text.ts";
-import { isoInstant } from "../core/time.ts";
+import { HOUR, isoInstant } from "../core/time.ts";
 import { inParts } from "../outbox/items.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import { dueOf } from "./due.ts";
 import { forgetFirings, type NewFiring, recordFirings } from "./firings.ts";
 import { type Claim, claimSlots, type ReadRow, readRow, type ScheduleRow } from "./rows.ts";
+
+/** How long a channel that was found to be gone is not tried again, ms. A post that gets through says that it is back. */
+export const GONE_MS = HOUR;
 
 /** What a tick, or a hand, has fired. */
 export interface Fired {
@@ -59,14 +62,14 @@ export async function fireDue(
     });
     return nothing();
   }
-  const cases = await Promise.all(due.map((one) => judge(dispatcher, one.read, one.due)));
+  const cases = await Promise.all(due.map((one) => judge(dispatcher, one.read, one.due, now)));
   return fire(invocation, dispatcher, cases, { by: "service:tick", byHand: false });
 }
 
 export const nothing = (): Fired => ({ claimed: 0, admitted: 0, refused: 0, failed: 0, outcomes: new Map() });
 
 /** What a row's text comes to now, under its own grants, as its author is now. */
-export async function judge(dispatcher: Dispatcher, read: ReadRow, due: Due): Promise<Case> {
+export async function judge(dispatcher: Dispatcher, read: ReadRow, due: Due, now: number): Promise<Case> {
   const { row, grants, problem } = read;
   const actor = scheduleActor(row.name, grants ?? { actions: [], channels: [], scopes: [] });
   const refused = (code: RefusalCode, field: string, message: string): Case => ({
@@ -83,7 +86,8 @@ export async function judge(dispatcher: Dispatcher, read: ReadRow, due: Due): Pr
   if (lost !== null) {
     return refused("author_lost_grant", `grants.${lost.axis}`, `${author.id} no longer holds ${lost.entry}`);
   }
-  if (row.channel_gone_at !== null) return refused("channel_gone", "channel", `${row.channel} is gone`);
+  if (row.channel_gone_at !== null && row.channel_gone_at > now - GONE_MS)
+    return refused("channel_gone", "channel", `${row.channel} is gone`);
   try {
     return { read, due, actor, decision: await decide(dispatcher, actor, row.text, row.channel) };
   } catch (error) {

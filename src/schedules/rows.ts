@@ -29,7 +29,7 @@ export interface ScheduleRow {
   anchored_at: number;
   last_slot: number | null;
   claim: string | null;
-  /** When its channel was found to be gone; null = not. */
+  /** When its channel was last found to be gone; null = it is there, or was never asked for. */
   channel_gone_at: number | null;
 }
 
@@ -112,7 +112,7 @@ export function readRow(row: ScheduleRow, now: number): ReadRow {
   return { row, when: when.ok ? when : null, grants: stored.success ? stored.output.grants : null, problem };
 }
 
-const SELECT = `SELECT s.*, c.gone_at AS channel_gone_at
+const SELECT = `SELECT s.*, CASE WHEN c.gone_at IS NOT NULL THEN c.checked_at END AS channel_gone_at
   FROM schedules s LEFT JOIN channel_states c ON c.channel = s.channel`;
 
 /** All rows by name; there are few. */
