@@ -40,7 +40,7 @@ export const itemEntries = {
   state: v.picklist(["ready", "leased", "running", "dead"]),
   dueAt: when,
   attempts: count,
-  deliveries: v.nullable(count),
+  deliveries: count,
   leaseUntil: when,
   lastError: word,
   explanation: text,

@@ -20,7 +20,7 @@ export interface ItemView {
   state: Living | "dead";
   dueAt: string | null;
   attempts: number;
-  deliveries: number | null;
+  deliveries: number;
   leaseUntil: string | null;
   lastError: string | null;
   explanation: string;
@@ -54,7 +54,7 @@ function letterView(letter: LetterRow): ItemView {
     state: "dead",
     dueAt: null,
     attempts: letter.attempts,
-    deliveries: null,
+    deliveries: letter.deliveries,
     leaseUntil: null,
     lastError: letter.error,
     explanation: `It died at ${isoInstant(letter.died_at)} because ${causeOf(letter)}: nothing tries it again until somebody replays it.`,
@@ -92,6 +92,9 @@ export function explain(row: FoundRow, topic: Topic | undefined, going: Going, n
   }
   if (going.path === "drain") {
     return `It was claimed, by a drain or before its topic went to the drain: should nobody have settled it at ${until}, it ${anew}.`;
+  }
+  if (row.due_at <= now && topic.options.itemsPerMessage > 1) {
+    return `It was sent in a message that may carry others, and waits for it or is at work beside them: should nobody have settled it at ${until}, it ${anew}.`;
   }
   const when = row.due_at > now ? `when it is due at ${isoInstant(row.due_at)}` : "when the queue delivers it";
   return `It was sent and waits for its message, which starts it ${when}; should none have come by ${until}, it ${anew}.`;

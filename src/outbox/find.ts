@@ -42,6 +42,7 @@ export interface LetterRow {
   reason: string;
   error: string;
   attempts: number;
+  deliveries: number;
   died_at: number;
 }
 
@@ -165,7 +166,9 @@ function lookThrough(db: D1Database, topic: string, seq: string): D1PreparedStat
 
 function letterById(db: D1Database, id: string): D1PreparedStatement {
   return db
-    .prepare("SELECT id, topic, k, payload, reason, error, attempts, died_at FROM dead_letters WHERE id = ?1")
+    .prepare(
+      "SELECT id, topic, k, payload, reason, error, attempts, deliveries, died_at FROM dead_letters WHERE id = ?1",
+    )
     .bind(id);
 }
 
@@ -197,7 +200,8 @@ export async function pageOfLetters(db: D1Database, topic: string, asked: Letter
     ORDER BY died_at DESC, id DESC LIMIT ?4`;
   const page = db
     .prepare(
-      `SELECT l.id, l.topic, l.k, iif(?8, '', l.payload) AS payload, l.reason, l.error, l.attempts, l.died_at FROM (
+      `SELECT l.id, l.topic, l.k, iif(?8, '', l.payload) AS payload, l.reason, l.error, l.attempts,
+         l.deliveries, l.died_at FROM (
          SELECT r.id FROM (${read}) r CROSS JOIN dead_letters m ON m.id = r.id
          WHERE (?5 IS NULL OR m.reason = ?5) AND (?6 IS NULL OR m.k = ?6)
          ORDER BY r.died_at DESC, r.id DESC LIMIT ?7) p

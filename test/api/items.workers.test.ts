@@ -122,6 +122,23 @@ describe("an item says why it is not running, and what happens when", () => {
     });
   });
 
+  test("leased in a message with others: it may be at work already, since only the first of them moves", async () => {
+    const seen: { state: string; explanation: string }[] = [];
+    const ids: string[] = [];
+    const on = stage({ itemsPerMessage: 2 }, async () => void seen.push((await on.show(ids[1] ?? "")).json));
+    const answer = await on.enqueue([{ payload: { n: 1 } }, { payload: { n: 2 } }]);
+    if (answer.ok) ids.push(...answer.items.map(({ id }) => id));
+    const until = isoInstant(on.now() + 300 * SECOND);
+    await on.deliver();
+    expect(seen).toHaveLength(2);
+    for (const one of seen) {
+      expect(one).toMatchObject({
+        state: "leased",
+        explanation: `It was sent in a message that may carry others, and waits for it or is at work beside them: should nobody have settled it at ${until}, it is claimed anew by the next tick.`,
+      });
+    }
+  });
+
   test("running: since when and until when, and what comes of it when nobody says how it ended", async () => {
     const seen: Record<string, unknown>[] = [];
     const on = stage({}, async ({ id }) => {
@@ -178,7 +195,7 @@ describe("an item says why it is not running, and what happens when", () => {
     const id = await on.put({ key: "k" });
     await on.deliver();
     const { json } = await on.show(id);
-    expect(json).toMatchObject({ id, state: "dead", key: "k", dueAt: null, leaseUntil: null, attempts });
+    expect(json).toMatchObject({ id, state: "dead", key: "k", dueAt: null, leaseUntil: null, attempts, deliveries: 0 });
     expect(json.explanation).toBe(
       `It died at ${isoInstant(on.now())} because ${because}: nothing tries it again until somebody replays it.`,
     );

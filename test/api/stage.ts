@@ -1,7 +1,5 @@
-import { createApi, type Served } from "../../src/api/app.ts";
-import { itemCommands } from "../../src/commands/items.ts";
+import { deploy } from "../../src/create-worker.ts";
 import type { Job } from "../../src/jobs/catalog.ts";
-import type { Selection } from "../../src/jobs/selection.ts";
 import { meterDb } from "../../src/db/client.ts";
 import { createMeter } from "../../src/db/meter.ts";
 import type { Module } from "../../src/outbox/module.ts";
@@ -10,7 +8,7 @@ import { createWorld, DB } from "../outbox/world.ts";
 const TOKEN = "the-token-of-ann";
 const digest = new Uint8Array(await crypto.subtle.digest("SHA-256", new TextEncoder().encode(TOKEN)));
 const sha256 = [...digest].map((byte) => byte.toString(16).padStart(2, "0")).join("");
-const tokens = [{ subject: "ann", sha256, grants: { actions: "all", channels: [], scopes: [] } }];
+const DUEWORK_TOKENS = JSON.stringify([{ subject: "ann", sha256, grants: { actions: "all" } }]);
 
 export interface Answer {
   status: number;
@@ -18,26 +16,16 @@ export interface Answer {
   json: any;
 }
 
-/** The API over a world's runtime and clock. `meter` counts what its reads and commands use of D1. */
-export function createStage(
-  modules: readonly Module[],
-  jobs: { catalog?: readonly Job[]; selection?: Selection } = {},
-) {
+/** A Worker's API over a world's database, queue and clock. `meter` counts what its reads and commands use of D1. */
+export function createStage(modules: readonly Module[], options: { catalog?: readonly Job[]; env?: object } = {}) {
   const meter = createMeter();
-  const world = createWorld(modules, { db: meterDb(DB, meter) });
-  const app = createApi({
-    runtime: world.runtime,
-    problems: [],
-    tokens,
-    registry: new Map(itemCommands.map((command) => [command.name, command])),
-    catalog: jobs.catalog ?? [],
-    jobs: jobs.selection ?? { active: [], problems: [] },
-    runs: null,
-    clock: () => world.clock.now,
-  } as unknown as Served);
+  const world = createWorld(modules);
+  const env = { DB: meterDb(DB, meter), ITEMS: world.queue, DUEWORK_TOKENS, ...options.env };
+  const { api, problems } = deploy({ modules, catalog: options.catalog ?? [] }, env, world.runtime.ports);
+  if (problems.length > 0) throw new Error(JSON.stringify(problems));
   const ask = async (path: string, init: RequestInit = {}): Promise<Answer> => {
     const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
-    const response = await app.request(`https://duework.test${path}`, { ...init, headers });
+    const response = await api.request(`https://duework.test${path}`, { ...init, headers });
     return { status: response.status, json: await response.json() };
   };
   return {

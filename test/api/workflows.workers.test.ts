@@ -19,17 +19,27 @@ class HeldWorkflow {
   asked: string[] = [];
   answer: () => Promise<unknown> = async () => ({ status: "complete" });
 
+  async createBatch() {
+    return { errors: [] };
+  }
+
   async get(id: string) {
     this.asked.push(id);
     return { status: this.answer };
   }
 }
 
+/** Only checkout expiry is on: the other jobs are off, and their Workflow is not bound. */
 function stage() {
   const workflow = new HeldWorkflow();
-  const work = { kind: "workflow", workflow: workflow as unknown as Workflow } as const;
-  const selection = { active: [{ job: checkoutExpiry, kind: "workflow", work } as const], problems: [] };
-  return { workflow, ...createStage([], { catalog: [checkoutExpiry, other, plain], selection }) };
+  const env = {
+    ENABLED_JOBS: EXPIRY,
+    WORKER_PROCESSORS: EXPIRY,
+    CHECKOUT_EXPIRY: workflow,
+    STOREFRONT_URL: "https://storefront.test",
+    STOREFRONT_TOKEN: "a-token",
+  };
+  return { workflow, ...createStage([], { catalog: [checkoutExpiry, other, plain], env }) };
 }
 
 /** A slot of `job` that was claimed 5 ms into its minute, and completed 4 ms later where it has a result. */
