@@ -1,5 +1,6 @@
 import { consumeDeadLetters } from "../consumers/dead-letters.ts";
 import { consumeItems } from "../consumers/items.ts";
+import { createAccess } from "./api/access.ts";
 import { createApi } from "./api/app.ts";
 import { readSettings } from "./api/settings.ts";
 import { slackEvents } from "./api/slack-events.ts";
@@ -146,6 +147,8 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     runtime,
     problems: all,
     tokens: settings.tokens,
+    access: settings.access === null ? null : createAccess(settings.access, ports),
+    session: null,
     registry,
     catalog,
     jobs: selection,

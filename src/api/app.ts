@@ -1,5 +1,5 @@
 import { type Context, Hono } from "hono";
-import type { Token } from "../commands/actor.ts";
+import type { Actor, Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { mayTick } from "../commands/policy.ts";
 import { errorText } from "../core/text.ts";
@@ -8,6 +8,7 @@ import type { Job } from "../jobs/catalog.ts";
 import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import type { Runtime } from "../outbox/runtime.ts";
+import type { Access } from "./access.ts";
 import { runCommand, viewCommands } from "./commands.ts";
 import { docsFile, docsPage } from "./docs.ts";
 import { openApi } from "./openapi.ts";
@@ -30,6 +31,10 @@ export interface Served {
   runtime: Runtime | null;
   problems: readonly Problem[];
   tokens: readonly Token[] | null;
+  /** Null: not set up. */
+  access: Access | null;
+  /** Who is signed in on the panel; null = there is no panel. */
+  session: ((c: Context) => Promise<Actor | null>) | null;
   registry: ReadonlyMap<string, Registered>;
   /** All jobs of the code, and those that are on. */
   catalog: readonly Job[];

@@ -52,7 +52,12 @@ export function openApi(reads: readonly ReadRoute[], registry: ReadonlyMap<strin
       parameters: { idempotencyKey },
       securitySchemes: {
         bearer: { type: "http", scheme: "bearer", description: "A token of DUEWORK_TOKENS." },
-        session: { type: "apiKey", in: "cookie", name: SESSION_COOKIE, description: "The panel's sign-in." },
+        session: {
+          type: "apiKey",
+          in: "cookie",
+          name: SESSION_COOKIE,
+          description: "The panel's sign-in, for reads. Over https: __Host-duework.",
+        },
         access: {
           type: "apiKey",
           in: "header",
@@ -64,7 +69,8 @@ export function openApi(reads: readonly ReadRoute[], registry: ReadonlyMap<strin
   };
 }
 
-const SESSION_COOKIE = "duework_session";
+/** Over https with the prefix `__Host-`. */
+const SESSION_COOKIE = "duework";
 
 const problemSchema: JsonSchema = {
   type: "object",

@@ -5,6 +5,7 @@ import type { ContentfulStatusCode } from "hono/utils/http-status";
 const STATUS: Record<string, ContentfulStatusCode> = {
   unauthorized: 401,
   not_granted: 403,
+  cross_site: 403,
   not_found: 404,
   unknown_command: 404,
   unknown_topic: 404,

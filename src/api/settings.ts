@@ -1,6 +1,7 @@
 import { DEFAULT_LIMITS, type Limits, parseLimits } from "../core/budget.ts";
 import { checkFloors } from "../core/split.ts";
 import { parseTokens, type Token } from "../commands/actor.ts";
+import { type AccessSettings, readAccess } from "./access.ts";
 import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Module } from "../outbox/module.ts";
 import { RUNTIME_RESERVE } from "../tick/tick.ts";
@@ -13,6 +14,8 @@ export interface Settings {
   limits: Limits;
   /** Null: missing or malformed, and nobody gets in. */
   tokens: readonly Token[] | null;
+  /** Null: tokens of Cloudflare Access are not looked at. */
+  access: AccessSettings | null;
 }
 
 /**
@@ -36,7 +39,9 @@ export function readSettings(
   const reserve = { ...RUNTIME_RESERVE, queries: RUNTIME_RESERVE.queries + modules.length };
   const floors = checkFloors(limits, modules, reserve);
   if (!floors.ok) problems.push({ code: floors.code, setting: floors.field, detail: floors.message });
-  return { settings: { limits, tokens: readTokens(env.DUEWORK_TOKENS, problems) }, problems };
+  const { access, problem } = readAccess(env);
+  if (problem !== null) problems.push({ code: "bad_access", ...problem });
+  return { settings: { limits, tokens: readTokens(env.DUEWORK_TOKENS, problems), access }, problems };
 }
 
 function readLimits(value: unknown, problems: Problem[]): Limits {

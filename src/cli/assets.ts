@@ -15,7 +15,7 @@ export async function writeAssets(): Promise<void> {
   const copies: [from: string, to: string][] = [
     ...VIEWER.map((name): [string, string] => [`node_modules/swagger-ui-dist/${name}`, `docs/${name}`]),
     ...(await filesOf("src/api/assets", "docs")),
-    ...(await filesOf("src/panel/assets", "panel")),
+    ...(await filesOf("src/panel/assets", ".")),
   ];
   for (const [from, to] of copies) await copy(path.join(ROOT, from), path.join(ROOT, "dist/assets", to));
 }

@@ -48,6 +48,8 @@ const tokenSchema = v.strictObject({
   grants: grantsSchema,
   /** The Slack user that is this subject: his messages run under its grants. */
   slackUser: v.optional(v.pipe(v.string(), v.regex(/^[UW][A-Z0-9]{2,20}$/, "a Slack user id begins with U or W"))),
+  /** The person whom Cloudflare Access knows by this address: he gets its grants. */
+  email: v.optional(v.pipe(v.string(), v.email("an e-mail address"), v.maxLength(254), v.toLowerCase())),
 });
 export type Token = v.InferOutput<typeof tokenSchema>;
 
@@ -72,7 +74,7 @@ export function parseTokens(text: string): { ok: true; tokens: Token[] } | { ok:
     return { ok: false, problem: `${v.getDotPath(issue) ?? "list"}: ${issue.message}` };
   }
   const tokens = parsed.output;
-  for (const key of ["subject", "sha256", "slackUser"] as const) {
+  for (const key of ["subject", "sha256", "slackUser", "email"] as const) {
     const values = tokens.flatMap((token) => token[key] ?? []);
     const twice = values.findIndex((value, index) => values.indexOf(value) !== index);
     // Who of two is meant would be a guess, and grants are no guesswork.
@@ -110,6 +112,12 @@ export function personById(id: string, tokens: readonly Token[]): Actor | null {
 /** The person whom a Slack user is; null = nobody. */
 export function personOnSlack(user: string, tokens: readonly Token[]): Actor | null {
   const token = tokens.find(({ slackUser }) => slackUser === user);
+  return token === undefined ? null : userOf(token);
+}
+
+/** The person whom Cloudflare Access names; null = nobody. @param email in lower case */
+export function personByEmail(email: string, tokens: readonly Token[]): Actor | null {
+  const token = tokens.find((one) => one.email === email);
   return token === undefined ? null : userOf(token);
 }
 
