@@ -9,6 +9,7 @@ import { type CheckoutEvidence, expireCheckouts, JOB, putCheckouts, readCheckout
 import { itemsOf, planOf } from "./demo/plan.ts";
 import { type Receiver, startReceiver } from "./demo/receiver.ts";
 import { readStored, readTicks } from "./demo/record.ts";
+import { fireSchedules, addSchedules } from "./demo/schedules.ts";
 import { checkoutPlanOf, type Storefront, startStorefront } from "./demo/storefront.ts";
 import { drainHalf, feed, workTheRest } from "./demo/work.ts";
 import { createEnding } from "./ending.ts";
@@ -163,7 +164,8 @@ async function work(
     const stage = { ...common, plan: evidence.plan, began, receiver };
     evidence.enqueued = await feed(stage);
     evidence.drained = await drainHalf(stage);
-    const driven = await workTheRest(stage);
+    const { evidence: fired, driven } = await fireSchedules(common, await workTheRest(stage));
+    evidence.schedules = fired;
     if (checkouts !== null) {
       const { storefront, evidence: known } = checkouts;
       known.instances = await expireCheckouts({ ...common, plan: known.plan, storefront, restart }, driven);
@@ -200,6 +202,7 @@ async function demo(): Promise<number> {
     drained: 0,
     stored: null,
     ticks: null,
+    schedules: null,
     checkouts: checkouts?.evidence ?? null,
     seconds: 0,
   };
@@ -237,9 +240,10 @@ async function demo(): Promise<number> {
   return report.ok ? EXIT.done : EXIT.refused;
 }
 
-/** Leaves the runtime running, with a tick each minute, until a signal comes. */
-async function keep({ local, tokenFile }: Scene, signal: AbortSignal, json: boolean): Promise<void> {
+/** Leaves the runtime running, with its schedules added anew and a tick each minute, until a signal comes. */
+async function keep({ local, token, tokenFile }: Scene, signal: AbortSignal, json: boolean): Promise<void> {
   const out = json ? process.stderr : process.stdout;
+  await addSchedules(createClient(local.url, token, signal)).catch((error) => console.error(error));
   out.write(`Running on ${local.url}; the token is in ${tokenFile}. Ctrl-C ends it.\n`);
   const stop = eachMinute(
     (minute) => fireTick(local.url, minute, signal),
@@ -250,12 +254,14 @@ async function keep({ local, tokenFile }: Scene, signal: AbortSignal, json: bool
 }
 
 function tell(report: Report, json: boolean): void {
-  const { items, paths, checkouts, workflows, ticks, maxPerTick, seconds } = report;
+  const { items, paths, checkouts, workflows, firings, ticks, maxPerTick, seconds } = report;
+  const fired = firings.map(({ schedule, outcome }) => `${schedule} ${outcome}`);
   const lines = [
     report.ok ? `All settled and checked in ${seconds} s.` : `Failed after ${seconds} s: ${report.reason}`,
     `  items   ${items.enqueued} enqueued, ${items.settled} settled, ${items.dead} dead, ${items.lost} lost, ${items.repeated} repeated`,
     `  paths   ${paths.drain} drained in the tick, ${paths.queue} by the queue`,
-    `  expiry  ${checkouts.expired} checkouts expired, ${checkouts.revalidated} workspaces revalidated, ${checkouts.owed} owed, ${checkouts.quarantined} quarantined, in ${workflows.length} Workflow instances`,
+    `  expiry  ${checkouts.expired} checkouts expired, ${checkouts.revalidated} workspaces revalidated, ${checkouts.owed} owed, ${checkouts.quarantined} quarantined`,
+    `  fired   ${fired.join(", ") || "nothing"}; ${workflows.length} Workflow instances in all`,
     `  ticks   ${ticks}, none with more than ${maxPerTick.subrequests} subrequests and ${maxPerTick.queries} queries`,
   ];
   (json ? process.stderr : process.stdout).write(`${lines.join("\n")}\n`);

@@ -95,6 +95,14 @@ describe("the account", () => {
       polled: 2,
     },
     ticks: { ticks: 9, drained: 4, failed: 0, maxPerTick: { subrequests: 50, queries: 50 } },
+    schedules: {
+      firings: [
+        { schedule: "demo-report", outcome: "admitted", run: "run-1", said: "lead,receipt,result" },
+        { schedule: "demo-replay", outcome: "refused:schedule_write", run: null, said: "lead,refusal" },
+      ],
+      runs: [{ id: "run-1", actor: "schedule:demo-report", command: "webhooks.report", status: "succeeded" }],
+      instances: [{ id: "run-1", status: "complete" }],
+    },
     checkouts: null,
     seconds: 1.5,
   });
@@ -105,8 +113,11 @@ describe("the account", () => {
       items: { enqueued: 6, settled: 5, dead: 1, lost: 0, repeated: 0 },
       paths: { queue: 3, drain: 3 },
       checkouts: { expired: 0, revalidated: 0, owed: 0, quarantined: 0 },
-      workflows: [],
-      firings: [],
+      workflows: [{ id: "run-1", status: "complete" }],
+      firings: [
+        { schedule: "demo-report", outcome: "admitted" },
+        { schedule: "demo-replay", outcome: "refused:schedule_write" },
+      ],
       ticks: 9,
       maxPerTick: { subrequests: 50, queries: 50 },
       seconds: 1.5,
@@ -141,6 +152,8 @@ describe("the account", () => {
     ["records claim less than was drained", ({ ticks }) => Object.assign(ticks, { drained: 2 }), "account for 2 of 3"],
     ["a tick used too much", ({ ticks }) => Object.assign(ticks.maxPerTick, { queries: 51 }), "51 queries"],
     ["a part of a tick failed", ({ ticks }) => Object.assign(ticks, { failed: 1 }), "1 parts of ticks failed"],
+    ["a schedule did not fire", ({ schedules }) => schedules?.firings.pop(), "demo-replay has fired 0 times"],
+    ["no schedule was fired", (evidence) => Object.assign(evidence, { schedules: null }), "did not come to an end"],
     ["it came to no end", (evidence) => Object.assign(evidence, { ticks: null }), "did not come to an end"],
   ])("is not ok when %s", (_, spoil, reason) => {
     const evidence = good();

@@ -2,6 +2,7 @@ import { type CheckoutEvidence, checkoutComplaints } from "./checkouts.ts";
 import type { Plan } from "./plan.ts";
 import { deliveryKey, pollKey, type Seen } from "./receiver.ts";
 import { DELIVER, type Stored, type Ticks } from "./record.ts";
+import { type ScheduleEvidence, scheduleComplaints } from "./schedules.ts";
 
 /** What a demo came to: the one line of JSON. */
 export interface Report {
@@ -29,6 +30,7 @@ export interface Evidence {
   drained: number;
   stored: Stored | null;
   ticks: Ticks | null;
+  schedules: ScheduleEvidence | null;
   /** `null` when there are no checkouts to expire. */
   checkouts: CheckoutEvidence | null;
   seconds: number;
@@ -39,7 +41,7 @@ const PER_TICK = 50;
 
 /** Works out the report: from what the receivers have seen and what is stored, and nothing else. Pure. */
 export function account(evidence: Evidence): Report {
-  const { seen, enqueued, drained, stored, ticks, checkouts, seconds } = evidence;
+  const { seen, enqueued, drained, stored, ticks, schedules, checkouts, seconds } = evidence;
   const settled = seen.succeeded.size;
   const dead = stored?.deadLetters.length ?? 0;
   const repeated = [...seen.succeeded.values()].filter((times) => times > 1).length;
@@ -58,8 +60,8 @@ export function account(evidence: Evidence): Report {
       owed: checkouts?.stored?.owed ?? 0,
       quarantined: checkouts?.stored?.quarantined.length ?? 0,
     },
-    workflows: checkouts?.instances ?? [],
-    firings: [],
+    workflows: [...(schedules?.instances ?? []), ...(checkouts?.instances ?? [])],
+    firings: (schedules?.firings ?? []).map(({ schedule, outcome }) => ({ schedule, outcome })),
     ticks: ticks?.ticks ?? 0,
     maxPerTick: ticks?.maxPerTick ?? { subrequests: 0, queries: 0 },
     seconds,
@@ -71,8 +73,8 @@ function underWayOf({ outbox }: Stored): number {
 }
 
 /** Everything that is not as it must be, one sentence each. */
-function complaints({ plan, seen, enqueued, drained, stored, ticks, checkouts }: Evidence): string[] {
-  if (stored === null || ticks === null) return ["it did not come to an end"];
+function complaints({ plan, seen, enqueued, drained, stored, ticks, schedules, checkouts }: Evidence): string[] {
+  if (stored === null || ticks === null || schedules === null) return ["it did not come to an end"];
   const found: string[] = [];
   const hold = (fine: boolean, complaint: string) => fine || found.push(complaint);
   const planned = [...plannedKeys(plan)];
@@ -107,6 +109,7 @@ function complaints({ plan, seen, enqueued, drained, stored, ticks, checkouts }:
     hold(most <= PER_TICK, `a tick used ${most} ${what}, and the platform allows ${PER_TICK}`);
   }
   hold(ticks.failed === 0, `${ticks.failed} parts of ticks failed`);
+  found.push(...scheduleComplaints(schedules));
   if (checkouts !== null) found.push(...checkoutComplaints(checkouts));
   return found;
 }

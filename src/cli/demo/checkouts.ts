@@ -1,8 +1,9 @@
 import type { DatabaseSync } from "node:sqlite";
-import { setTimeout as sleep } from "node:timers/promises";
 import { type Client, fireTick } from "../client.ts";
 import { openDatabase } from "../database.ts";
+import { instanceStatus, type KnownInstance } from "./instances.ts";
 import { type CheckoutPlan, POISON, type Storefront, type StorefrontSeen, workspaceId } from "./storefront.ts";
+import { within } from "./within.ts";
 
 /** The job of a demo, and its Workflow. */
 export const JOB = "inventory-checkout-expiry";
@@ -10,10 +11,6 @@ const WORKFLOW = "checkout-expiry";
 
 /** Between the job's slots, ms. */
 const SLOT_MS = 300_000;
-/** For one slot, until it has ended, and its instance too, ms. */
-const SLOT_WAIT_MS = 90_000;
-/** Between two looks at a slot, ms. */
-const LOOK_MS = 100;
 /** Sweeps until the poison workspace is quarantined, and some to spare. */
 const SWEEPS_BASE = 6;
 /** Of what a sweep expires at most, half. */
@@ -71,7 +68,7 @@ export interface CheckoutEvidence {
   seen: StorefrontSeen;
   stored: StoredCheckouts | null;
   /** The Workflow's instances, as the local platform shows them. */
-  instances: { id: string; status: string }[];
+  instances: KnownInstance[];
 }
 
 /** What the checkouts' part needs. */
@@ -94,7 +91,7 @@ interface CheckoutStage {
  * @returns the Workflow's instances
  */
 export async function expireCheckouts(stage: CheckoutStage, from: number): Promise<CheckoutEvidence["instances"]> {
-  const { plan, database, phase, restart } = stage;
+  const { plan, url, database, signal, phase, restart } = stage;
   let time = from;
   const slot = async () => {
     time = (Math.floor(Math.max(time, Date.now()) / SLOT_MS) + 1) * SLOT_MS;
@@ -112,7 +109,7 @@ export async function expireCheckouts(stage: CheckoutStage, from: number): Promi
     phase(`sweep ${instances.length + 1}`);
     const id = await slot();
     if (id === null) throw new Error("a slot became no Workflow instance");
-    instances.push({ id, status: await instanceStatus(stage, id) });
+    instances.push(await instanceStatus(url, WORKFLOW, id, signal));
     const { expired, owed } = readCheckouts(database);
     left = plan.checkouts - expired + owed;
   }
@@ -133,26 +130,6 @@ async function workSlot({ url, client, signal }: CheckoutStage, time: number): P
     const [latest] = (await client.read<Page>(`/api/jobs/${JOB}/slots?limit=1`)).items;
     return latest?.slot === minute && latest.result !== null ? { value: latest.instanceId } : null;
   });
-}
-
-/** What the local platform says of an instance, once it has come to its end. */
-async function instanceStatus({ url, signal }: CheckoutStage, id: string): Promise<string> {
-  const address = `${url}/cdn-cgi/local/explorer/api/workflows/${WORKFLOW}/instances/${id}`;
-  return within(`the instance ${id} has not ended`, signal, async () => {
-    const answer = await fetch(address, { signal });
-    if (!answer.ok) throw new Error(`${address} answered ${answer.status}`);
-    const { status } = ((await answer.json()) as { result: { status: string } }).result;
-    return ["complete", "errored", "terminated"].includes(status) ? { value: status } : null;
-  });
-}
-
-async function within<T>(late: string, signal: AbortSignal, look: () => Promise<{ value: T } | null>): Promise<T> {
-  for (const until = Date.now() + SLOT_WAIT_MS; Date.now() < until; await sleep(LOOK_MS)) {
-    signal.throwIfAborted();
-    const found = await look();
-    if (found !== null) return found.value;
-  }
-  throw new Error(`${late} within ${SLOT_WAIT_MS / 1_000} s`);
 }
 
 /** Everything about the checkouts that is not as it must be, one sentence each. Pure. */
