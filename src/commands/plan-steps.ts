@@ -33,6 +33,7 @@ export function unfit(command: Registered | undefined): string | null {
   if (command === undefined) return "there is no such command";
   if (command.effect !== "write") return "it writes nothing: a plan holds commands that write";
   if (command.name.startsWith("plan.")) return "a plan approves no plans";
+  if (command.name === "schedule.add") return "a schedule's author is a person, whose grants it lives by";
   if (command.personOnly) return "only a person may ask for it";
   return command.secret ? "its answer is a secret, which a plan would not keep" : null;
 }

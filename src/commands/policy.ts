@@ -33,7 +33,11 @@ const CONDITIONS = {
   "holds-channel": (actor, { channel }) =>
     channel === null || holds(actor, "channels", channel) ? null : lacks("channel", channel),
   "holds-scope": (actor, { name, scoped, scope }) => {
-    if (scope === null) return null;
+    if (scope === null) {
+      // Whoever holds some scopes and not all must say in which one he acts.
+      const limited = scoped && actor.grants.scopes !== "all" && actor.grants.scopes.length > 0;
+      return limited ? refuse("not_granted", "scope", `you hold some scopes: say "in <scope>:" before ${name}`) : null;
+    }
     if (!scoped) return refuse("bad_arguments", "scope", `${name} knows no scopes`);
     return holds(actor, "scopes", scope) ? null : lacks("scope", scope);
   },

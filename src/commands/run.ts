@@ -89,7 +89,9 @@ export async function finishStep(
   { id }: BegunRun,
   end: RunEnd,
 ): Promise<"ended" | "stale"> {
-  return (await endAndTell(invocation, channels, id, end)) === null ? "stale" : "ended";
+  const { db, now } = invocation;
+  const tidy = [forgetRuns(db, now), ...forgetThreads(db, now)];
+  return (await endAndTell(invocation, channels, id, end, tidy)) === null ? "stale" : "ended";
 }
 
 /** Ends a live run, and says so where it was asked for. Null: it was ended already, or is not there. */
@@ -98,6 +100,7 @@ export async function endAndTell(
   channels: Dispatcher["channels"],
   id: string,
   end: RunEnd,
+  tidy: readonly D1PreparedStatement[] = [],
 ): Promise<RunRow | null> {
   const { db, now, runtime } = invocation;
   const row = await db.prepare("SELECT * FROM runs WHERE id = ?1").bind(id).first<RunRow>();
@@ -120,8 +123,7 @@ export async function endAndTell(
       endRun(db, id, end, now),
       ...say(db, [said]),
       putStep(db, stepOf(id, "finish"), { status: end.status }, now),
-      forgetRuns(db, now),
-      ...forgetThreads(db, now),
+      ...tidy,
     ],
     [{ channel, message: said.id }],
   );

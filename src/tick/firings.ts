@@ -13,7 +13,7 @@ export interface Firings {
 }
 
 /**
- * The tick's part about stored schedules: makes good the runs that an earlier tick left, then fires what is due. It waits
+ * The tick's part about stored schedules: fires what is due, then makes good the runs that an earlier tick left. It waits
  * for no run. What fails is logged, and is due still at the next tick.
  */
 export async function fireSchedules(
@@ -31,16 +31,16 @@ export async function fireSchedules(
       invocation.runtime.ports.log({ event: "firing_failed", level: "error", error: errorText(error) });
     }
   };
-  if (runs.length > 0) {
-    await part(async () => {
-      firings.failed += await makeGood(invocation, dispatcher, runs);
-    });
-  }
   if (schedules.length > 0) {
     await part(async () => {
       const { claimed, failed } = await fireDue(invocation, dispatcher, schedules);
       firings.claimed = claimed;
       firings.failed += failed;
+    });
+  }
+  if (runs.length > 0) {
+    await part(async () => {
+      firings.failed += await makeGood(invocation, dispatcher, runs);
     });
   }
   return firings;

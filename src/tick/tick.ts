@@ -37,7 +37,7 @@ const CLOSING_QUERIES = 3;
  * The most statements and sends the runtime itself makes in a tick, out of the same limits, besides a statement for each
  * module that says which one runs: see `docs/envelope.md`.
  */
-export const RUNTIME_RESERVE = { queries: 30, subrequests: 20 } as const;
+export const RUNTIME_RESERVE = { queries: 35, subrequests: 22 } as const;
 /**
  * Wall time that an open record may outlive its limit before the tick counts as dead, ms: for a last call to D1. At the
  * default limits the very next tick tells of a dead one.

@@ -78,6 +78,17 @@ describe("the policy", () => {
     }
   });
 
+  test("makes whoever holds some scopes, and not all, say in which one he acts", () => {
+    const scoped = command("write", { scoped: true, grant: "thing:write" });
+    const limited = actor("user", { actions: ["thing:write"], scopes: ["shop-1"] });
+    expect(may(limited, scoped)).toMatchObject({ code: "not_granted", field: "scope" });
+    expect(may(limited, scoped, { scope: "shop-1" })).toEqual({ ok: true });
+    expect(may(actor("user", { actions: ["thing:write"], scopes: "all" }), scoped)).toEqual({ ok: true });
+    expect(
+      may(actor("user", { actions: ["thing:write"], scopes: ["shop-1"] }), command("write", { grant: "thing:write" })),
+    ).toEqual({ ok: true });
+  });
+
   test("lets an outer clock fire the tick, and do nothing else", () => {
     const clock = actor("user", { actions: ["tick:fire"] });
     expect(mayTick(clock)).toEqual({ ok: true });

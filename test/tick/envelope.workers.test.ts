@@ -9,10 +9,23 @@ import type { ActiveJob, JobsAtWork } from "../../src/jobs/selection.ts";
 import type { TickReport } from "../../src/tick/record.ts";
 import { RUNTIME_RESERVE, tick } from "../../src/tick/tick.ts";
 import { createWorld, DB, type World } from "../outbox/world.ts";
+import { createStage } from "../schedules/stage.ts";
 
 /** The figures of docs/envelope.md, "The tick": what a tick uses of the platform's 50 queries and 50 subrequests. */
 
-const TABLES = ["ticks", "items", "item_keys", "dead_letters", "pumps", "topics", "jobs", "slots"];
+const TABLES = [
+  "ticks",
+  "items",
+  "item_keys",
+  "dead_letters",
+  "pumps",
+  "topics",
+  "jobs",
+  "slots",
+  "schedules",
+  "firings",
+  "runs",
+];
 beforeEach(() => DB.batch(TABLES.map((table) => DB.prepare(`DELETE FROM ${table}`))));
 
 /** The row of the page's table that begins with `what`: its figures, in order. */
@@ -90,6 +103,20 @@ function jobsDue(world: World, count: number, carriers: number): JobsAtWork {
   return { active, queue: world.queue as unknown as Queue };
 }
 
+/** A tick with so many stored schedules due: a third of them run, a third would write, a third say nothing. */
+async function withSchedules(world: World, jobs: JobsAtWork, count: number) {
+  const stage = await createStage();
+  const texts = ["probe look", "probe change", "please do it"];
+  const put = (n: number) =>
+    DB.prepare(
+      `INSERT INTO schedules (id, name, cron, time_zone, text, channel, thread, grants, enabled, created_at, created_by, anchored_at)
+       VALUES (?1, ?1, '* * * * *', 'UTC', ?2, 'inbox:ops', 'new', '{"actions":["probe:read"]}', 1, ?3, 'http:amy', ?3)`,
+    ).bind(`s-${n}`, texts[n % 3], world.clock.now - MINUTE);
+  for (let n = 0; n < count; n += 1) await put(n).run();
+  const report = await tick(world.runtime, world.clock.now, DEFAULT_LIMITS, jobs, stage.dispatcher);
+  return { report, stage };
+}
+
 describe("a tick with everything due at the default limits", () => {
   test("stays within 50 queries and 50 subrequests, and uses what the page says", async () => {
     const { modules, world } = everythingDue();
@@ -123,11 +150,22 @@ describe("a tick with everything due at the default limits", () => {
     }
   });
 
+  test("and so with a hundred schedules due beside them, two thirds of which are refused", async () => {
+    const { modules, world } = everythingDue();
+    await fill(world, modules, 120);
+    const jobs = jobsDue(world, JOBS_A_TICK, HAND_OVERS_A_TICK);
+    const { report } = await withSchedules(world, jobs, 100);
+    expect(report).toMatchObject({ claimed: 800, sent: 400, slots: JOBS_A_TICK, firings: 100 });
+    expect(used(report)).toEqual(figures("everything due, 50 jobs and 100 schedules"));
+    expect(report.queries).toBeLessThanOrEqual(50);
+    expect(report.subrequests).toBeLessThanOrEqual(50);
+  });
+
   test("and the runtime's own part of it is within what it reserves", async () => {
     const { modules, world } = everythingDue();
     await fill(world, modules, 120);
     const jobs = jobsDue(world, JOBS_A_TICK, HAND_OVERS_A_TICK);
-    const report = await tick(world.runtime, world.clock.now, DEFAULT_LIMITS, jobs);
+    const { report } = await withSchedules(world, jobs, 100);
     const measured = (unit: "queries" | "subrequests") =>
       report.modules.reduce((sum, module) => sum + module.measured[unit], 0);
     const own = {
@@ -194,6 +232,21 @@ describe("a tick with jobs due", () => {
       expect(used(report)).toEqual(figures("3 to 50 jobs due, by the queue"));
     },
   );
+});
+
+describe("a tick with stored schedules", () => {
+  test.each([
+    [0, "nothing due, and the tables of schedules"],
+    [1, "one schedule due"],
+    [100, "100 schedules due"],
+  ])("with %i of them due: one call more than without, and one to the Workflow", async (count, row) => {
+    const quiet = defineModule("quiet", { topics: [topic("quiet.work", { schema: v.object({}), handle: () => {} })] });
+    const world = createWorld([quiet]);
+    const { report, stage } = await withSchedules(world, { active: [], queue: null }, count);
+    expect(report.firings).toBe(count);
+    expect(used(report)).toEqual(figures(row));
+    expect(stage.runs.calls).toBe(count === 0 ? 0 : 1);
+  });
 });
 
 describe("a step of a pump", () => {
