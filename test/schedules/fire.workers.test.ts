@@ -172,7 +172,8 @@ describe("grants", () => {
   test("a schedule does what its row grants, and is refused all else", async () => {
     const stage = await createStage({ start: at("10T02:59") });
     const grants = { actions: ["probe:read"], scopes: ["shop-7"] };
-    await stage.add("granted", "0 3 * * *", "probe look", { grants });
+    await stage.add("granted", "0 3 * * *", "probe look", { grants: { actions: ["probe:read"] } });
+    await stage.add("unsaid", "0 3 * * *", "probe look", { grants });
     await stage.add("scoped", "0 3 * * *", "in shop-7: probe look", { grants });
     await stage.add("foreign", "0 3 * * *", "in shop-8: probe look", { grants });
     await stage.add("exec", "0 3 * * *", "probe go", { grants });
@@ -187,6 +188,7 @@ describe("grants", () => {
     const outcomes = Object.fromEntries((await stage.firings()).map(({ name, outcome }) => [name, outcome]));
     expect(outcomes).toEqual({
       granted: "admitted",
+      unsaid: "refused:not_granted",
       scoped: "admitted",
       foreign: "refused:not_granted",
       exec: "refused:not_granted",
