@@ -1,11 +1,15 @@
 import type { Context } from "hono";
+import type { ContentfulStatusCode } from "hono/utils/http-status";
 import type { Registered } from "../commands/define.ts";
 import { execute } from "../commands/execute.ts";
 import { may } from "../commands/policy.ts";
+import { parseJson } from "../core/payload.ts";
+import type { CommandAnswer } from "../outbox/module.ts";
 import { beginInvocation } from "../outbox/runtime.ts";
 import type { Served } from "./app.ts";
+import { type Answered, isKey, once } from "./idempotency.ts";
 import { type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
-import { problem } from "./problem.ts";
+import { PROBLEM, problem, problemOf } from "./problem.ts";
 import { type Env, noQuery, notGranted, readQuery } from "./request.ts";
 
 /** A command as a surface outside needs it: enough to make a form, a line of text or a call of it. */
@@ -53,15 +57,32 @@ export async function runCommand(c: Context<Env>, served: Served): Promise<Respo
   if (!/^application\/json\b/i.test(c.req.header("content-type") ?? "")) {
     return problem(c, "unsupported_media_type", "the arguments are a JSON object (content-type application/json)");
   }
-  let body: unknown;
-  try {
-    body = await c.req.json();
-  } catch {
-    return problem(c, "bad_arguments", "the body is not JSON", { field: "body" });
-  }
+  const text = await c.req.text();
+  const body = parseJson(text);
+  if (!body.ok) return problem(c, "bad_arguments", "the body is not JSON", { field: "body" });
   const invocation = beginInvocation(c.get("runtime"), served.clock());
-  const answer = await execute(command, body, invocation, c.get("actor"), null);
-  return answer.ok
-    ? c.json({ ok: true, result: answer.result })
-    : problem(c, answer.code, answer.message, { field: answer.field || "body" });
+  const actor = c.get("actor");
+  const run = async () => answered(await execute(command, body.value, invocation, actor, null));
+
+  const key = c.req.header("idempotency-key");
+  // A read changes nothing, and a repeat is to see how things are by then.
+  if (key === undefined || command.effect === "read") return respond(c, await run());
+  if (!isKey(key)) {
+    return problem(c, "bad_arguments", "a key is 1 to 255 visible ASCII characters", { field: "Idempotency-Key" });
+  }
+  const asked = { actor: actor.id, key, command: name, body: text, secret: command.secret };
+  const answer = await once(invocation, asked, run);
+  if (!answer.ok) return problem(c, answer.code, answer.message, { field: answer.field });
+  if (answer.repeated) c.header("idempotent-replayed", "true");
+  return respond(c, answer.answer);
+}
+
+/** A command's answer as it goes over HTTP. */
+function answered(answer: CommandAnswer): Answered {
+  if (answer.ok) return { status: 200, body: { ok: true, result: answer.result } };
+  return problemOf(answer.code, answer.message, { field: answer.field || "body" });
+}
+
+function respond(c: Context, { status, body }: Answered): Response {
+  return c.json(body, status as ContentfulStatusCode, status < 400 ? {} : PROBLEM);
 }

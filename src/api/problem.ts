@@ -21,6 +21,11 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   item_moved: 409,
   item_in_flight: 409,
   item_dead: 409,
+  idempotency_conflict: 409,
+  idempotency_in_progress: 409,
+  idempotency_unknown: 409,
+  idempotency_secret: 409,
+  idempotency_too_large: 409,
   body_too_large: 413,
   unsupported_media_type: 415,
   broken: 500,
@@ -28,6 +33,7 @@ const STATUS: Record<string, ContentfulStatusCode> = {
   storefront_failed: 502,
   misconfigured: 503,
   unavailable: 503,
+  idempotency_full: 503,
 };
 
 /** The codes of each status; 400 is that of all others, too. */
@@ -40,11 +46,19 @@ export function codesByStatus(): Map<number, string[]> {
 /** The HTTP status of a code. */
 export const statusOf = (code: string): ContentfulStatusCode => STATUS[code] ?? 400;
 
-/** An RFC 9457 answer. `field` names what was wrong where there is a field. */
-export function problem(c: Context, code: string, detail: string, extra: Record<string, unknown> = {}): Response {
+export const PROBLEM = { "content-type": "application/problem+json" } as const;
+
+/** An RFC 9457 problem: its status and its body. `field` names what was wrong where there is a field. */
+export function problemOf(code: string, detail: string, extra: Record<string, unknown> = {}) {
   const status = statusOf(code);
-  return c.json({ type: "about:blank", title: code.replaceAll("_", " "), status, code, detail, ...extra }, status, {
-    "content-type": "application/problem+json",
+  return { status, body: { type: "about:blank", title: code.replaceAll("_", " "), status, code, detail, ...extra } };
+}
+
+/** The same as an answer. */
+export function problem(c: Context, code: string, detail: string, extra: Record<string, unknown> = {}): Response {
+  const { status, body } = problemOf(code, detail, extra);
+  return c.json(body, status, {
+    ...PROBLEM,
     ...(status === 405 && Array.isArray(extra.allow) && { allow: extra.allow.join(", ") }),
     ...(status === 401 && { "www-authenticate": "Bearer" }),
   });
