@@ -119,10 +119,10 @@ describe("limits", () => {
     }
   });
 
-  test("every bound of the outbox, the tick and the D1 client is in the table", () => {
+  test("every bound of the outbox, the tick, the D1 client, commands and schedules is in the table", () => {
     const known = new Set(named.map(({ name, where }) => `${where} ${name.split(".")[0]}`));
     const missing = [...sources].flatMap(([file, text]) => {
-      if (!/^src\/(?:db|outbox|tick)\//.test(file)) return [];
+      if (!/^src\/(?:commands|db|outbox|schedules|tick)\//.test(file)) return [];
       return [...text.matchAll(/^(?:export )?const ([A-Z][A-Z0-9_]+)(?::[^=]+)? = (?=[\d{A-Z])/gm)]
         .map(([, name]) => `${file} ${name}`)
         .filter((one) => !known.has(one) && !NO_LIMITS.test(one));
@@ -176,6 +176,14 @@ describe("limits", () => {
     const day = ((24 * 60 + 12) * 60 + 35) * 1_000;
     expect(waits.reduce((sum, wait) => sum + wait, 0)).toBe(day);
     expect(sources.get("src/modules/webhooks/deliver.ts")).toContain("maxAttempts: BACKOFF.length + 1");
+
+    const runs = "src/commands/runs.ts";
+    expect(number("SCHEDULES_MAX", "src/schedules/rows.ts")).toBeLessThanOrEqual(number("INSTANCES_A_CALL", runs));
+    expect(number("MAKE_GOOD_AFTER_MS", runs)).toBeLessThan(minute);
+    expect(number("START_WITHIN_MS", runs)).toBeLessThan(number("RUN_MS", runs));
+    expect(number("END_MARGIN_MS", "src/commands/run.ts")).toBeLessThan(number("RUN_MS", runs));
+    expect(number("CHECK_AFTER_MS", runs)).toBeLessThan(number("RUN_MS", runs));
+    expect(number("FORGET_FIRINGS", "src/schedules/firings.ts")).toBeGreaterThan(1);
 
     const { baseMs, factor, capMs, jitter } = valueAt("TOPIC_DEFAULTS.backoff", topic) as Record<string, number>;
     const attempts = number("TOPIC_DEFAULTS.maxAttempts", topic);
@@ -382,4 +390,4 @@ async function rowsBilled(db: Database, design: string): Promise<number[]> {
 
 /** Constants that bound nothing: versions, forms of names, SQL. */
 const NO_LIMITS =
-  / (?:VERSION|DUE_DIGITS|TAIL_DIGITS|TAILS|LAST_DUE|LAST_INSTANT|LATE|NOTHING|LAST_TICK|SUPERSEDED|LOADED|HELD|COLUMNS)$/;
+  / (?:VERSION|DUE_DIGITS|TAIL_DIGITS|TAILS|LAST_DUE|LAST_INSTANT|LATE|NOTHING|LAST_TICK|SUPERSEDED|LOADED|HELD|COLUMNS|TICK|CONDITIONS|ESCAPES|INSTANCE_EXISTS)$/;
