@@ -95,6 +95,15 @@ describe(`beside ${ROWS.toLocaleString("en")} items and as many dead letters of 
     for (const { rows } of [near, far, keyed]) expect(rows).toBeLessThanOrEqual(3 * LOOK_THROUGH + 100);
   });
 
+  test("a key that is only held for its window has no item, and none is looked for", async () => {
+    await DB.prepare("INSERT INTO item_keys (topic, k, seq, held_until) VALUES (?1, 'held', ?2, 9e15)")
+      .bind(made.name, seq(450_000))
+      .run();
+    const held = await read(`/api/items?${of}&key=held`);
+    expect(held).toMatchObject({ status: 200, json: { items: [] } });
+    expect(held.rows).toBeLessThanOrEqual(10);
+  });
+
   test("an item is retried and discarded by its place at the cost of a few rows", async () => {
     for (const [name, n] of [
       ["item.retry", 300_001],

@@ -137,6 +137,24 @@ describe("what a receiver answers", () => {
     expect(await deadLetters(rig)).toEqual([]);
   });
 
+  test("a replay looks past the dead letters of removed endpoints, and leaves them", async () => {
+    const rig = await withReceivers();
+    const gone = await addEndpoint(rig);
+    const here = await addEndpoint(rig);
+    await rig.result("webhooks.endpoint-remove", { id: gone.id });
+    const bury = rig.db.prepare(
+      `WITH RECURSIVE n(i) AS (SELECT ?1 UNION ALL SELECT i + 1 FROM n WHERE i < ?2)
+       INSERT INTO dead_letters (id, topic, payload, reason, error, attempts, deliveries, born_at, died_at)
+       SELECT 'webhooks.deliver~' || printf('%018d', i), 'webhooks.deliver',
+         json_object('endpointId', ?3, 'eventId', 'evt_1', 'type', 'a', 'occurredAt', 1, 'body', '{}'), 'gone', '', 1, 0, 0, i
+       FROM n`,
+    );
+    await rig.db.batch([bury.bind(1, 2, here.id), bury.bind(3, 500, gone.id)]);
+    expect(await rig.result("webhooks.replay-dead", {})).toEqual({ replayed: 2 });
+    const left = await rig.db.prepare("SELECT count(*) AS n, min(died_at) AS oldest FROM dead_letters").first();
+    expect(left).toEqual({ n: 498, oldest: 3 });
+  });
+
   test("an endpoint that was removed is not called, and what was dropped leaves a trace", async () => {
     const rig = await withReceivers();
     const { id } = await addEndpoint(rig);
