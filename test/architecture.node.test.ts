@@ -13,7 +13,7 @@ const filesIn = (folder: string, ending: string) =>
 const page = read("docs/architecture.md");
 const sources = ["src", "consumers", "workflows"]
   .filter((folder) => existsSync(path.join(root, folder)))
-  .flatMap((folder) => filesIn(folder, ".ts"));
+  .flatMap((folder) => [...filesIn(folder, ".ts"), ...filesIn(folder, ".tsx")]);
 /** A file without its comments. What stands in a string stays, and `//` in a string is no loss here. */
 const code = (file: string) =>
   read(file)
