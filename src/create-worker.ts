@@ -3,6 +3,8 @@ import { consumeItems } from "../consumers/items.ts";
 import { createAccess } from "./api/access.ts";
 import { createApi } from "./api/app.ts";
 import { readSettings } from "./api/settings.ts";
+import { runInstances } from "./api/threads.ts";
+import { jobInstances } from "./api/workflows.ts";
 import { slackEvents } from "./api/slack-events.ts";
 import { createChannels } from "./commands/channels.ts";
 import { confirmationCommands } from "./commands/confirmations.ts";
@@ -23,6 +25,8 @@ import type { Context } from "./outbox/context.ts";
 import type { Module } from "./outbox/module.ts";
 import { beginInvocation, contextFor, type Runtime } from "./outbox/runtime.ts";
 import { TOPIC_DEFAULTS } from "./outbox/topic.ts";
+import { createPanel } from "./panel/app.tsx";
+import { sessionReader } from "./panel/guard.ts";
 import { platformPorts } from "./platform.ts";
 import { scheduleCommands } from "./schedules/commands.ts";
 import { tick } from "./tick/tick.ts";
@@ -55,6 +59,7 @@ export interface Deployment {
   jobs: JobsAtWork;
   dispatcher: Dispatcher;
   api: ReturnType<typeof createApi>;
+  panel: ReturnType<typeof createPanel>;
 }
 
 /** Time before a message is tried again while the Worker is misconfigured, s. */
@@ -70,8 +75,9 @@ export function createWorker<Env extends object = Bindings>(
   const { isDeadLetterQueue = (queue) => queue.endsWith("-dead") } = options;
   return {
     async fetch(request, env) {
-      const { api, runtime } = deploymentOf(options, env);
+      const { api, panel, runtime } = deploymentOf(options, env);
       const { pathname } = new URL(request.url);
+      if (pathname === "/panel" || pathname.startsWith("/panel/")) return panel.fetch(request);
       const own = OWN_PATHS.some((path) => pathname === path || pathname.startsWith(`${path}/`));
       if (own || options.fetch === undefined || runtime === null) return api.fetch(request);
       return options.fetch(request, contextFor(beginInvocation(runtime, runtime.ports.clock()), "app"), env);
@@ -148,7 +154,8 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     problems: all,
     tokens: settings.tokens,
     access: settings.access === null ? null : createAccess(settings.access, ports),
-    session: null,
+    session:
+      runtime === null || settings.tokens === null ? null : sessionReader(runtime.db, settings.tokens, ports.clock),
     registry,
     catalog,
     jobs: selection,
@@ -165,7 +172,20 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     tick: (runtime) => tick(runtime, ports.clock(), settings.limits, jobs, dispatcher),
     clock: ports.clock,
   });
-  return { runtime, problems: all, limits: settings.limits, jobs, dispatcher, api };
+  const panel = createPanel({
+    runtime,
+    problems: all,
+    tokens: settings.tokens,
+    registry,
+    catalog,
+    selection,
+    jobs,
+    dispatcher,
+    instances: [jobInstances(catalog, selection), runInstances(dispatcher.runs)],
+    assets: (env.ASSETS as Fetcher | undefined) ?? null,
+    clock: ports.clock,
+  });
+  return { runtime, problems: all, limits: settings.limits, jobs, dispatcher, api, panel };
 }
 
 /** The Workflow that runs are instances of; without it nothing is dispatched, and no schedule fires. */
