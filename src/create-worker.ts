@@ -141,6 +141,7 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     router: program.router ?? null,
     runs: workflowOf(env),
     channels: setup.channels,
+    alertsTo: settings.alertsTo,
   };
   registry = createRegistry(modules, catalog, jobs, asksOf(catalog, env, ports), [
     dispatchCommand(dispatcher),

@@ -1,6 +1,6 @@
 import { DEFAULT_LIMITS, type Limits, parseLimits } from "../core/budget.ts";
 import { checkFloors } from "../core/split.ts";
-import { parseTokens, type Token } from "../commands/actor.ts";
+import { CHANNEL, parseTokens, type Token } from "../commands/actor.ts";
 import { type AccessSettings, readAccess } from "./access.ts";
 import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Module } from "../outbox/module.ts";
@@ -16,6 +16,8 @@ export interface Settings {
   tokens: readonly Token[] | null;
   /** Null: tokens of Cloudflare Access are not looked at. */
   access: AccessSettings | null;
+  /** The channel that is told what needs a person; null = none. */
+  alertsTo: string | null;
 }
 
 /**
@@ -41,7 +43,8 @@ export function readSettings(
   if (!floors.ok) problems.push({ code: floors.code, setting: floors.field, detail: floors.message });
   const { access, problem } = readAccess(env);
   if (problem !== null) problems.push({ code: "bad_access", ...problem });
-  return { settings: { limits, tokens: readTokens(env.DUEWORK_TOKENS, problems), access }, problems };
+  const tokens = readTokens(env.DUEWORK_TOKENS, problems);
+  return { settings: { limits, tokens, access, alertsTo: readAlertsTo(env.ALERTS_CHANNEL, problems) }, problems };
 }
 
 function readLimits(value: unknown, problems: Problem[]): Limits {
@@ -57,5 +60,13 @@ function readTokens(value: unknown, problems: Problem[]): readonly Token[] | nul
   const parsed = parseTokens(typeof value === "string" ? value : JSON.stringify(value));
   if (parsed.ok) return parsed.tokens;
   problems.push({ code: "bad_tokens", setting: "DUEWORK_TOKENS", detail: parsed.problem });
+  return null;
+}
+
+function readAlertsTo(value: unknown, problems: Problem[]): string | null {
+  if (value === undefined || value === "") return null;
+  if (typeof value === "string" && CHANNEL.test(value) && !value.startsWith("webhook:")) return value;
+  const detail = "a channel that has threads: inbox:<name> or slack:<name>";
+  problems.push({ code: "bad_setting", setting: "ALERTS_CHANNEL", detail });
   return null;
 }

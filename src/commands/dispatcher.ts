@@ -14,4 +14,6 @@ export interface Dispatcher {
   /** The Workflow that runs are instances of; null = not bound, and nothing is dispatched. */
   readonly runs: Workflow | null;
   readonly channels: Channels;
+  /** The channel that is told what needs a person; null = none is. */
+  readonly alertsTo: string | null;
 }

@@ -14,6 +14,7 @@ import { type JobRow, readJobs } from "../jobs/slots.ts";
 import { workSlot } from "../jobs/work.ts";
 import { readEnabled, type ScheduleRow } from "../schedules/rows.ts";
 import { type DueTopic, dueTopics, readDue } from "./due.ts";
+import { tellNeeds } from "./alerts.ts";
 import { fireSchedules } from "./firings.ts";
 import { type Drain, orderOf, runModules, turnsOf } from "./modules.ts";
 import {
@@ -84,6 +85,7 @@ export async function tick(
   const { share } = split.next(runtime.ports.clock());
   split.charge(await workRefused(invocation, slots.refused, until, share));
   const modules = await runModules(invocation, opened.id, split, turns);
+  const untold = await tellNeeds(invocation, dispatcher);
 
   const report: TickReport = {
     slots: slots.claimed,
@@ -91,7 +93,8 @@ export async function tick(
     claimed: sends.claimed,
     sent: sends.sent,
     drained: modules.reduce((sum, { drained }) => sum + drained, 0),
-    failed: slots.failed + firings.failed + sends.failed + modules.filter(({ error }) => error !== null).length,
+    failed:
+      slots.failed + firings.failed + sends.failed + untold + modules.filter(({ error }) => error !== null).length,
     refused: sends.refused.map(({ name }) => name),
     modules,
     nextStart: nextStart(

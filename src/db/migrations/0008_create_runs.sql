@@ -61,6 +61,7 @@ CREATE TABLE runs (
 CREATE UNIQUE INDEX runs_live ON runs (thread) WHERE ended_at IS NULL AND thread IS NOT NULL;
 CREATE INDEX runs_open ON runs (status, admitted_at) WHERE ended_at IS NULL;
 CREATE INDEX runs_by_age ON runs (admitted_at, id);
+CREATE INDEX runs_lost ON runs (ended_at) WHERE status = 'lost';
 
 -- confirmations: a write that a person was asked to confirm, once and within ten minutes. Written by
 -- src/commands/confirmations.ts only.

@@ -49,3 +49,4 @@ CREATE TABLE firings (
 CREATE INDEX firings_by_name ON firings (name, claimed_at, id);
 CREATE INDEX firings_by_age ON firings (claimed_at, id);
 CREATE INDEX firings_by_run ON firings (run) WHERE run IS NOT NULL;
+CREATE INDEX firings_not_started ON firings (claimed_at) WHERE outcome = 'claimed';
