@@ -1,5 +1,3 @@
-import { CronExpressionParser } from "cron-parser";
-
 /** The five fields, in the order in which they are written. */
 export type CronField = "minute" | "hour" | "dayOfMonth" | "month" | "dayOfWeek";
 
@@ -81,10 +79,6 @@ const MARKS = /[#?]|^(?:L|W|LW|H|H\W.*|\w+L|\d+W|L\W.*)$/i;
  * each a list of values, ranges and `*`; a step after `*` or a range; JAN-DEC and SUN-SAT in either case; 0 and 7 are
  * Sunday. Everything else is refused, nothing is guessed: no seconds, no macros, no `L W # ? H`, no `5/2`, no step
  * longer than the field, no date that no year has. Never throws.
- *
- * cron-parser reads the fields. It is not asked first because it takes an empty text for every minute, fills in fields
- * that are missing, and knows marks that this grammar does not; nor is it asked when to fire, because in some zones its
- * answer is wrong and nothing tells.
  */
 export function parseCron(text: string): { ok: true; cron: Cron } | CronRefusal {
   const whole = (token: string, position: number, message: string): CronRefusal => ({
@@ -130,12 +124,9 @@ export function parseCron(text: string): { ok: true; cron: Cron } | CronRefusal 
     const message = `It never fires: no month of "${words[3]!.text}" has a day "${token}".`;
     return { ok: false, field: "dayOfMonth", token, position, message };
   }
-  // A union may overlap, and cron-parser refuses a value that it meets twice: it is given the values, once each.
-  const plain = words.map((word, index) => (word.text.includes(",") ? [...sets[index]!].join(",") : word.text));
-  const fields = readFields(plain.join(" "));
-  if (!fields) return whole(text, 0, "The cron expression cannot be read.");
   const realTime = [0, 1].some((index) => starred[index] || sets[index]!.size === SPECS[index]!.count);
-  return { ok: true, cron: { ...fields, text, eitherDay, realTime } };
+  const [minutes = [], hours = [], daysOfMonth = [], months = [], daysOfWeek = []] = sets.map(ascending);
+  return { ok: true, cron: { minutes, hours, daysOfMonth, months, daysOfWeek, text, eitherDay, realTime } };
 }
 
 /** Adds what one item of a list stands for, or says what is wrong with it. */
@@ -181,30 +172,8 @@ function unreadable(item: string, spec: Spec): string {
   return `"${item}" is not a value, a range, or a step over * or a range.`;
 }
 
-/** The lists by cron-parser; undefined when it refuses, which a test shows no text of this grammar to make it do. */
-function readFields(
-  text: string,
-): Pick<Cron, "minutes" | "hours" | "daysOfMonth" | "months" | "daysOfWeek"> | undefined {
-  try {
-    // Without a date of its own the parser would read the clock.
-    const { minute, hour, dayOfMonth, month, dayOfWeek } = CronExpressionParser.parse(text, {
-      currentDate: 0,
-      tz: "UTC",
-    }).fields;
-    return {
-      minutes: ascending(minute.values),
-      hours: ascending(hour.values),
-      daysOfMonth: ascending(dayOfMonth.values),
-      months: ascending(month.values),
-      daysOfWeek: ascending(dayOfWeek.values.map((day) => Number(day) % 7)),
-    };
-  } catch {
-    return undefined;
-  }
-}
-
-function ascending(values: readonly (number | string)[]): readonly number[] {
-  return [...new Set(values.map(Number))].sort((a, b) => a - b);
+function ascending(values: ReadonlySet<number>): readonly number[] {
+  return [...values].sort((a, b) => a - b);
 }
 
 function printable(text: string): string {

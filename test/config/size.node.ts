@@ -10,7 +10,7 @@ import { gzipSync } from "node:zlib";
  */
 
 /**
- * Most that the bundle may be, minified and gzip, KiB. About half is cron-parser with luxon, hono and valibot; the
+ * Most that the bundle may be, minified and gzip, KiB. Most of what is not ours is hono and valibot; the
  * platform's Free plan takes 3 MiB.
  */
 const BOUND_KIB = 200;

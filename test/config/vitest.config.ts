@@ -45,7 +45,6 @@ export default defineConfig(async () => {
             include: ["test/**/*.workers.test.ts"],
             setupFiles: [path.join(root, "test/config/setup.ts")],
             testTimeout: 60_000,
-            deps: { optimizer: { ssr: { enabled: true, include: ["cron-parser"] } } },
           },
         },
       ],

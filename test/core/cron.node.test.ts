@@ -217,7 +217,7 @@ function field(min: number, max: number, fold = (value: number) => value) {
   }));
 }
 
-test("every list of values, ranges and steps reads as the union of its items, so cron-parser refuses none of them", () => {
+test("every list of values, ranges and steps reads as the union of its items, and as cron-parser reads them", () => {
   const fields = fc.tuple(
     field(0, 59),
     field(0, 23),
@@ -232,6 +232,10 @@ test("every list of values, ranges and steps reads as the union of its items, so
         [minute, hour, month, week].map((each) => each.values),
       );
       expect(cron.daysOfMonth.filter((each) => each <= 28)).toEqual(day.values);
+      // It refuses a value that it meets twice, so it is given each item alone.
+      const [first] = minute.text.split(",");
+      const alone = CronExpressionParser.parse(`${first} * * * *`, { currentDate: 0, tz: "UTC" }).fields.minute.values;
+      expect(read(`${first} * * * *`).minutes).toEqual([...alone]);
     }),
     { numRuns: 500 },
   );
