@@ -1,5 +1,5 @@
 import { type Context, Hono } from "hono";
-import type { Actor, Token } from "../commands/actor.ts";
+import { type Actor, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { mayTick } from "../commands/policy.ts";
 import { errorText } from "../core/text.ts";
@@ -11,6 +11,8 @@ import type { Runtime } from "../outbox/runtime.ts";
 import type { Access } from "./access.ts";
 import { runCommand, viewCommands } from "./commands.ts";
 import { docsFile, docsPage } from "./docs.ts";
+import { METRICS_TYPE } from "./exposition.ts";
+import { readMetrics } from "./metrics.ts";
 import { openApi } from "./openapi.ts";
 import { problem } from "./problem.ts";
 import { readLastTick } from "./reads.ts";
@@ -63,6 +65,7 @@ export function createApi(served: Served): Hono<Env> {
   const reads = readRoutes(served);
   for (const { path, handler } of reads) app.get(path, handler);
   app.get("/openapi.json", (c) => c.json(openApi(reads, served.registry)));
+  app.get("/metrics", (c) => metrics(c, served));
   app.get("/docs", (c) => docsPage(c, served.assets));
   app.get("/docs/:file", (c) => docsFile(c, served.assets));
   app.post("/api/tick", (c) => fireTick(c, served));
@@ -89,6 +92,15 @@ function matches(pattern: string, path: string): boolean {
   return (
     parts.length === given.length && parts.every((one, n) => (one.startsWith(":") ? given[n] !== "" : one === given[n]))
   );
+}
+
+/** `GET /metrics` */
+async function metrics(c: Context<Env>, { catalog, jobs, clock }: Served): Promise<Response> {
+  if (!mayDo(c.get("actor"), "metrics:read")) return notGranted(c, "metrics:read");
+  const query = readQuery(c, noQuery);
+  if (!query.ok) return problem(c, "bad_arguments", query.message, { field: query.field });
+  const text = await readMetrics({ runtime: c.get("runtime"), catalog, jobs, now: clock() });
+  return c.body(text, 200, { "content-type": METRICS_TYPE });
 }
 
 /** `POST /api/tick`: the tick for a clock outside, should the platform's stop. */
