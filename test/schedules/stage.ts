@@ -114,6 +114,8 @@ export async function createStage(
     start?: number;
     db?: D1Database;
     jobs?: readonly Job[];
+    /** Besides the one that only says what it saw. */
+    modules?: readonly Module[];
     env?: Record<string, unknown>;
     router?: Router;
     runs?: HeldRuns | null;
@@ -143,7 +145,11 @@ export async function createStage(
       ...(runs === null ? {} : { RUN: runs }),
       ...options.env,
     };
-    const program = { modules: [probeModule(seen)], catalog: options.jobs ?? [], router: options.router ?? null };
+    const program = {
+      modules: [probeModule(seen), ...(options.modules ?? [])],
+      catalog: options.jobs ?? [],
+      router: options.router ?? null,
+    };
     const made = deploy(program, env, ports);
     if (made.runtime === null) throw new Error(JSON.stringify(made.problems));
     return { ...made, runtime: made.runtime };

@@ -1,0 +1,113 @@
+import { beforeEach, describe, expect, test } from "vitest";
+import page from "../../docs/schedules.md?raw";
+import decideSource from "../../src/commands/decide.ts?raw";
+import viewsSource from "../../src/schedules/views.ts?raw";
+import { MINUTE } from "../../src/core/time.ts";
+import { merchants } from "../../src/modules/merchants/index.ts";
+import { webhooks } from "../../src/modules/webhooks/index.ts";
+import { clear, createStage, type Stage } from "./stage.ts";
+
+/** The page about stored schedules is held to the code: what it shows is run, what it lists is all there is. */
+
+beforeEach(clear);
+
+/** Lines of the page's examples, in their order. */
+const lines = [...page.matchAll(/^```(sh|text)\n([\s\S]*?)^```$/gm)].flatMap(([, kind, block = ""]) =>
+  block
+    .split("\n")
+    .filter((line) => line !== "" && !/^\w+\(\)/.test(line))
+    .map((line) => ({ kind, line })),
+);
+
+/** The first cells of the table whose head begins with `first`, each word of them. */
+function cells(first: string): string[] {
+  const table = page.split(`\n| ${first} |`)[1]?.split("\n\n")[0] ?? "";
+  return table
+    .split("\n")
+    .slice(2)
+    .flatMap((row) => [...(row.split("|")[1] ?? "").matchAll(/`([^`]+)`/g)].map(([, word = ""]) => word));
+}
+
+/** The words of a type that is a list of texts. */
+function wordsOf(source: string, type: string): string[] {
+  const [, union = ""] = new RegExp(`export type ${type} =([^;]+);`).exec(source) ?? [];
+  return [...union.matchAll(/"(\w+)"/g)].map(([, word = ""]) => word);
+}
+
+describe("the page about schedules", () => {
+  test("shows calls, reads and texts that are taken as they stand, from top to bottom", async () => {
+    const stage = await createStage({ modules: [webhooks, merchants] });
+    let ran = 0;
+    for (const { kind, line } of lines) {
+      stage.clock.now += MINUTE;
+      const [, name, json = ""] = /^call (\S+) '(.+)'$/.exec(line) ?? [];
+      const [, path] = /^get '(.+)'$/.exec(line) ?? [];
+      if (path !== undefined) expect((await stage.http("amy", "GET", `/api/${path}`)).status, line).toBe(200);
+      else if (name !== undefined) {
+        const args = await filledIn(stage, name, JSON.parse(json));
+        const { status, json: answer } = await stage.http("amy", "POST", `/api/commands/${name}`, args);
+        expect(status, `${line}: ${JSON.stringify(answer)}`).toBe(200);
+      } else {
+        expect(kind, `${line} is neither a call nor a read`).toBe("text");
+        const { json: answer } = await stage.http("amy", "POST", "/api/commands/dispatch", {
+          text: line,
+          channel: "inbox:ops",
+        });
+        expect(answer, line).toMatchObject({ ok: true, result: { outcome: "admitted" } });
+      }
+      await stage.playAll();
+      ran += 1;
+    }
+    expect(ran).toBeGreaterThan(15);
+    const runs = await stage.allRuns();
+    expect(runs.filter(({ status }) => status !== "succeeded").map(({ command, error }) => [command, error])).toEqual(
+      [],
+    );
+    expect(runs.map(({ actor }) => actor)).toContain("schedule:nightly-report");
+  });
+
+  test("lists every outcome of a firing, and every other code of a dispatch", () => {
+    const codes = wordsOf(decideSource, "RefusalCode");
+    expect(codes.length).toBeGreaterThan(8);
+    const listed = cells("outcome").map((word) => word.replace("refused:", ""));
+    const persons = ["secret_answer", "not_configured"];
+    expect(listed.sort()).toEqual([...codes.filter((code) => !persons.includes(code)), "admitted", "claimed"].sort());
+    for (const code of persons) expect(page).toContain(`\`${code}\``);
+  });
+
+  test("lists every state of a schedule", () => {
+    expect(cells("state").sort()).toEqual(wordsOf(viewsSource, "ScheduleState").sort());
+  });
+
+  test("lists every argument of schedule.add", async () => {
+    const stage = await createStage();
+    const { json } = await stage.http("amy", "GET", "/api/commands");
+    const add = (json.items as { name: string; args: { properties: object } }[]).find(
+      ({ name }) => name === "schedule.add",
+    );
+    expect(
+      cells("argument")
+        .filter((word) => word !== "UTC")
+        .sort(),
+    ).toEqual(Object.keys(add?.args.properties ?? {}).sort());
+  });
+});
+
+/** The ids that an example leaves out: of a refusal that a schedule was given, and of what was asked for. */
+async function filledIn(stage: Stage, name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> {
+  if (name === "run.as-me") {
+    const grants = { actions: ["topic:write"] };
+    await stage.add("would-write", "* * * * *", "topic resume webhooks.deliver", { grants });
+    stage.minutes(1);
+    await stage.tick();
+    const [firing] = await stage.firings("would-write");
+    expect(firing?.outcome).toBe("refused:schedule_write");
+    await stage.command("amy", "schedule.remove", { name: "would-write" });
+    const refusal = (await stage.messages(firing?.thread ?? null)).find(({ kind }) => kind === "refusal");
+    asked = (await stage.command("amy", "run.as-me", { message: refusal?.id })).confirmation;
+    return { ...args, message: refusal?.id };
+  }
+  return name === "run.confirm" ? { ...args, id: asked } : args;
+}
+
+let asked: unknown = null;
