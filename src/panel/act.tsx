@@ -8,7 +8,7 @@ import type { CommandAnswer } from "../outbox/module.ts";
 import { beginInvocation } from "../outbox/runtime.ts";
 import { ACTS, type ActWords } from "./acts.ts";
 import { leaveNotice } from "./notices.ts";
-import { asJson, clean, Whole } from "./parts.tsx";
+import { asJson, Whole } from "./parts.tsx";
 import { type Content, type Env, ownPath, type Visit } from "./visit.ts";
 
 /** Acts of a person: each is a command of the registry, run by the one way under the one policy. */
@@ -54,13 +54,13 @@ export function refused({ code, field, message }: Refusal, back: string | null):
     body: (
       <>
         <p class="notice bad" role="alert">
-          {clean(message)}
+          {message}
         </p>
         <p>
-          Code <code>{clean(code)}</code>
+          Code <code>{code}</code>
           {field === "" ? null : (
             <>
-              , about <code>{clean(field)}</code>
+              , about <code>{field}</code>
             </>
           )}
           . Nothing was changed.
@@ -96,7 +96,7 @@ function question(visit: Visit, name: string, words: ActWords, args: Fields, bac
     live: false,
     body: (
       <form method="post" action={`/panel/act/${name}`} class="stack">
-        <p class="says">{clean(words.asks?.(args) ?? visit.deps.registry.get(name)?.help ?? name)}</p>
+        <p class="says">{words.asks?.(args) ?? visit.deps.registry.get(name)?.help ?? name}</p>
         {words.reason ? (
           <>
             <label for="reason">Reason</label>
@@ -172,7 +172,7 @@ function confirmation(visit: Visit, result: Record<string, unknown>, back: strin
   };
 }
 
-const asText = (value: unknown): string => (typeof value === "string" ? clean(value) : "");
+const asText = (value: unknown): string => (typeof value === "string" ? value : "");
 
 export function nothing(): Content {
   return {

@@ -3,7 +3,7 @@ import { bodyLimit } from "hono/body-limit";
 import { errorText } from "../core/text.ts";
 import { act, ask, type Fields, nothing, refused } from "./act.tsx";
 import { carriesToken, HEADERS, isOwn, signedIn } from "./guard.ts";
-import { render, renderOutside } from "./layout.tsx";
+import { asPart, render, renderOutside } from "./layout.tsx";
 import { takeNotice } from "./notices.ts";
 import { deadLetterPage, deadLettersPage, replayAllPage, replayPart } from "./pages/dead-letters.tsx";
 import { itemPage, itemsPage } from "./pages/items.tsx";
@@ -27,7 +27,7 @@ const ASSETS = ["panel.css", "panel.js", "panel.svg"];
 
 /** Every page, and the grant that reading it needs; null = it looks at the grants itself. */
 const ROUTES: readonly (readonly [path: string, grant: string | null, page: Page])[] = [
-  ["", null, overviewPage],
+  ["/", null, overviewPage],
   ["/topics", "topic:read", topicsPage],
   ["/items", "item:read", itemsPage],
   ["/items/:id", "item:read", itemPage],
@@ -107,7 +107,7 @@ function serveActs(app: Hono<Env>): void {
   app.post("/schedules", async (c) => answer(c, await addSchedule(c.get("visit"), c, await fieldsOf(c))));
   app.get("/schedules/preview", async (c) => {
     const part = await previewPart(c.get("visit"), c);
-    return c.html(part.toString());
+    return c.html(asPart(part));
   });
   app.post("/dead-letters/replay-all", async (c) => {
     return answer(c, await replayPart(c.get("visit"), c, await fieldsOf(c)));

@@ -106,6 +106,13 @@ export function renderOutside(title: string, children: Child): string {
   );
 }
 
-function asText(document: { toString(): string | Promise<string> }): string {
-  return `<!DOCTYPE html>${document.toString()}`;
+function asText(document: Rendered): string {
+  return `<!DOCTYPE html>${asPart(document)}`;
+}
+
+type Rendered = { toString(): string | Promise<string> };
+
+/** A part of a document as text: escaped by the renderer, and without NUL, which HTML has no form for. */
+export function asPart(part: Rendered): string {
+  return String(part.toString()).replaceAll("\0", "\uFFFD");
 }

@@ -1,20 +1,17 @@
 import type { Child } from "hono/jsx";
 import { safeText } from "../core/text.ts";
 import { DAY, HOUR, isoInstant, MINUTE, SECOND } from "../core/time.ts";
-import { canDo, linkTo, type Visit } from "./visit.ts";
+import { canDo, canRead, linkTo, type Visit } from "./visit.ts";
 
 /** Small parts that pages are made of. Everything that is shown is escaped by the renderer. */
 
 /** Of a stored text, a list shows this much, UTF-16 units: the rest is a page further. */
 const CUT_CHARS = 200;
 
-/** A stored text as a page can hold it. */
-export const clean = (text: string): string => text.toWellFormed().replaceAll("\0", "\uFFFD");
-
 /** A stored text in a list: its beginning, and where the whole is. */
 export function Cut({ text, href }: { text: string | null; href?: string | undefined }) {
   if (text === null || text === "") return <span class="none">–</span>;
-  if (text.length <= CUT_CHARS) return <span class="text">{clean(text)}</span>;
+  if (text.length <= CUT_CHARS) return <span class="text">{text}</span>;
   const rest = `all ${text.length.toLocaleString("en")} characters`;
   return (
     <span class="text">
@@ -23,12 +20,17 @@ export function Cut({ text, href }: { text: string | null; href?: string | undef
   );
 }
 
+/** A link to what needs a grant; for who lacks it, its text alone. */
+export function Go({ visit, grant, href, children }: { visit: Visit; grant: string; href: string; children: Child }) {
+  return canRead(visit, grant) ? <a href={href}>{children}</a> : <span>{children}</span>;
+}
+
 /** A stored text, whole. */
 export function Whole({ text, label }: { text: string; label: string }) {
   return (
     // biome-ignore lint/a11y/useSemanticElements: what scrolls is reached by the keyboard, and so needs a name
     <pre class="whole" tabindex={0} role="region" aria-label={label}>
-      {clean(text)}
+      {text}
     </pre>
   );
 }
@@ -83,7 +85,7 @@ export function State({ word, tone }: { word: string; tone: Tone }) {
   const mark = { good: "✓", bad: "✕", warn: "!", plain: "·" }[tone];
   return (
     <span class={`state ${tone}`}>
-      <span aria-hidden="true">{mark}</span> {clean(word)}
+      <span aria-hidden="true">{mark}</span> {word}
     </span>
   );
 }
@@ -155,7 +157,7 @@ export function Act({ visit, command, args, label, about, back = backOf(visit), 
   return (
     <form method="post" action={`/panel/act/${command}`} class="act">
       <Hidden visit={visit} args={args} back={back} />
-      <button type="submit" class={primary ? "primary" : undefined} aria-label={`${label}: ${clean(about)}`}>
+      <button type="submit" class={primary ? "primary" : undefined} aria-label={`${label}: ${about}`}>
         {label}
       </button>
     </form>
@@ -167,7 +169,7 @@ export function Ask({ visit, command, args, label, about, back = backOf(visit) }
   if (!canDo(visit, command)) return null;
   const query = new URLSearchParams({ args: JSON.stringify(args), back });
   return (
-    <a class="button danger" href={`/panel/ask/${command}?${query}`} aria-label={`${label} ${clean(about)}`}>
+    <a class="button danger" href={`/panel/ask/${command}?${query}`} aria-label={`${label} ${about}`}>
       {label}…
     </a>
   );

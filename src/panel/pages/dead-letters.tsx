@@ -4,7 +4,7 @@ import { refuse } from "../../core/errors.ts";
 import { parseJson } from "../../core/payload.ts";
 import { pageOfLetters } from "../../outbox/find.ts";
 import { type Fields, refused, runFor } from "../act.tsx";
-import { Act, Ask, asJson, Cut, clean, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
+import { Act, Ask, asJson, Cut, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
 import { findLetter, pageOf, readPayloadStarts } from "../reads.ts";
 import { type Content, canDo, type Env, type Visit } from "../visit.ts";
 import { chosenTopic, TopicChoice } from "./topic-choice.tsx";
@@ -115,8 +115,8 @@ export async function deadLetterPage(visit: Visit, c: Context<Env>): Promise<Con
         </p>
         <Facts
           rows={[
-            ["Id", <code>{clean(id)}</code>],
-            ["Topic", <a href={back}>{clean(topic)}</a>],
+            ["Id", <code>{id}</code>],
+            ["Topic", <a href={back}>{topic}</a>],
             ["Died", <Time at={letter.died_at} now={now} />],
             ["Born", <Time at={letter.born_at} now={now} />],
             ["Attempts", String(letter.attempts)],
@@ -165,9 +165,7 @@ export async function replayAllPage(visit: Visit): Promise<Content> {
     body: (
       <Part visit={visit} args={args} done={0} kept={0} total={Math.min(n, COUNT_MOST)} cursor={null}>
         <p class="says">
-          {clean(
-            `${name} has ${many} dead letters. Replaying puts back ${which} as new items, the newest first, 200 at a time; they run again at once. What cannot be put back stays dead.`,
-          )}
+          {`${name} has ${many} dead letters. Replaying puts back ${which} as new items, the newest first, 200 at a time; they run again at once. What cannot be put back stays dead.`}
         </p>
       </Part>
     ),

@@ -4,7 +4,7 @@ import { itemsQuery, listItems, showItem } from "../../api/items.ts";
 import { refuse } from "../../core/errors.ts";
 import type { ItemView } from "../../outbox/explain.ts";
 import { refused } from "../act.tsx";
-import { Act, Ask, Cut, clean, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
+import { Act, Ask, Cut, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
 import { pageOf } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 import { chosenTopic, TopicChoice } from "./topic-choice.tsx";
@@ -66,7 +66,7 @@ export async function itemsPage(visit: Visit): Promise<Content> {
             {page.items.map((item) => (
               <tr data-key={item.id}>
                 <th scope="row">
-                  <a href={hrefOf(item)}>{clean(item.id)}</a>
+                  <a href={hrefOf(item)}>{item.id}</a>
                 </th>
                 <td>
                   <Cut text={item.key} href={hrefOf(item)} />
@@ -95,8 +95,8 @@ function NoItems({ name, state, itemKey }: { name: string; state: string | undef
   if (itemKey !== undefined) {
     return (
       <Empty>
-        Nothing of {name} has the key {clean(itemKey)}: it is done, or there never was one. A dead one is found with the
-        state dead.
+        Nothing of {name} has the key {itemKey}: it is done, or there never was one. A dead one is found with the state
+        dead.
       </Empty>
     );
   }
@@ -117,10 +117,10 @@ export async function itemPage(visit: Visit, c: Context<Env>): Promise<Content> 
     title: "Item",
     body: (
       <>
-        <p class="says">{clean(item.explanation)}</p>
+        <p class="says">{item.explanation}</p>
         <Facts
           rows={[
-            ["Id", <code>{clean(id)}</code>],
+            ["Id", <code>{id}</code>],
             ["Topic", <a href={`/panel/items?of=${item.module}.${item.topic}`}>{`${item.module}.${item.topic}`}</a>],
             ["Key", <Whole label="Key" text={item.key ?? "none"} />],
             ["State", <State word={state} tone={TONES[state]} />],

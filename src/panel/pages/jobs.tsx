@@ -5,7 +5,7 @@ import type { Job } from "../../jobs/catalog.ts";
 import { LEDGER_BOUND } from "../../jobs/obligations.ts";
 import { STALLED_ALERT, STOP_AFTER } from "../../jobs/slots.ts";
 import { localTime } from "../../schedules/views.ts";
-import { Act, Ask, Cut, clean, Empty, Facts, State, stamp, Table, Time } from "../parts.tsx";
+import { Act, Ask, Cut, Empty, Facts, State, stamp, Table, Time } from "../parts.tsx";
 import { type Ledger, PAGE_ROWS, readLedgers, readStrips } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 import { Obligations, readObligations } from "./obligations.tsx";
@@ -88,7 +88,7 @@ export async function jobPage(visit: Visit, c: Context<Env>): Promise<Content> {
                   <td>
                     <Time at={settledAt} now={now} />
                   </td>
-                  <td>{clean(workspace)}</td>
+                  <td>{workspace}</td>
                   <td>{how}</td>
                   <td>
                     <Cut text={settledBy} />

@@ -1,4 +1,5 @@
 import type { Child } from "hono/jsx";
+import { safeText } from "../../core/text.ts";
 import { MINUTE } from "../../core/time.ts";
 import { LEDGER_BOUND } from "../../jobs/obligations.ts";
 import { readScheduleViews } from "../../schedules/views.ts";
@@ -11,6 +12,9 @@ import { canRead, type Visit } from "../visit.ts";
 
 /** Without a tick for this long the runtime is degraded, ms. */
 export const DEGRADED_MS = 3 * MINUTE;
+
+/** Of a stored name, a line shows this much, UTF-16 units. */
+const NAME_CHARS = 100;
 
 export interface Count {
   value: number;
@@ -42,7 +46,7 @@ export async function needsOf(visit: Visit): Promise<Need[]> {
       what: `The job ${id} is stopped`,
       detail: (
         <>
-          <Cut text={stop_reason} href={`/panel/jobs/${id}`} /> (by {stopped_by}, {ago(stopped_at, now)})
+          <Cut text={stop_reason} href={`/panel/jobs/${id}`} /> (by <Cut text={stopped_by} />, {ago(stopped_at, now)})
         </>
       ),
       href: `/panel/jobs/${id}`,
@@ -74,7 +78,10 @@ export async function needsOf(visit: Visit): Promise<Need[]> {
         ? [
             {
               key: `schedule-${name}`,
-              what: state === "invalid" ? `The schedule ${name} is invalid` : `${name} was claimed and never started`,
+              what:
+                state === "invalid"
+                  ? `The schedule ${safeText(name, NAME_CHARS)} is invalid`
+                  : `${safeText(name, NAME_CHARS)} was claimed and never started`,
               detail:
                 state === "invalid" ? <Cut text={problem} /> : "nothing retries it by itself: fire it, once, by hand",
               href: `/panel/schedules/${encodeURIComponent(name)}`,
@@ -84,7 +91,7 @@ export async function needsOf(visit: Visit): Promise<Need[]> {
     ),
     ...lost.map(({ id, command, ended_at }) => ({
       key: `run-${id}`,
-      what: `A run of ${command} was lost`,
+      what: `A run of ${safeText(command, NAME_CHARS)} was lost`,
       detail: `its instance is gone, and nobody knows what it did${ended_at === null ? "" : ` (${ago(ended_at, now)})`}`,
       href: `/panel/runs/${encodeURIComponent(id)}`,
     })),
@@ -112,7 +119,7 @@ export function tickNeeds(ticks: readonly TickRow[], now: number): Need[] {
           {
             key: "died",
             what: died.length === 1 ? "A tick died" : `${died.length} ticks died`,
-            detail: `of the latest ${ticks.length}; the last in ${died[0]?.running ?? "its opening"}`,
+            detail: `of the latest ${ticks.length}; the last in ${safeText(died[0]?.running ?? "its opening", NAME_CHARS)}`,
             href: `/panel/ticks/${died[0]?.id}`,
           },
         ]),

@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { obligationsPage, readObligationViews } from "../../api/jobs.ts";
-import { Cut, clean, Empty, Pager, Table, Time } from "../parts.tsx";
+import { Cut, Empty, Pager, Table, Time } from "../parts.tsx";
 import { canDo, linkTo, type Visit } from "../visit.ts";
 
 /** What a job owes, and what it holds in quarantine, which a person settles. */
@@ -36,11 +36,11 @@ export function Obligations({ visit, job, read }: { visit: Visit; job: string; r
                 type="checkbox"
                 name="each.items"
                 value={JSON.stringify({ workspace, version })}
-                aria-label={`Choose ${clean(workspace)}`}
+                aria-label={`Choose ${workspace}`}
               />
             </td>
           ) : null}
-          <th scope="row">{clean(workspace)}</th>
+          <th scope="row">{workspace}</th>
           <td>
             <Time at={since} now={now} />
           </td>

@@ -1,7 +1,7 @@
 import { readTopics } from "../../api/reads.ts";
 import type { TickRow } from "../../tick/record.ts";
 import { Bars } from "../charts.tsx";
-import { Empty, State, stamp, Table, Time } from "../parts.tsx";
+import { Empty, Go, State, stamp, Table, Time } from "../parts.tsx";
 import { readLatestTicks } from "../reads.ts";
 import { type Content, canRead, type Visit } from "../visit.ts";
 import { type Count, counted, DEGRADED_MS, isDead, letterNeeds, Needs, needsOf, tickNeeds } from "./needs.tsx";
@@ -25,13 +25,17 @@ export async function overviewPage(visit: Visit): Promise<Content> {
     canRead(visit, "topic:read") ? topicsOf(visit) : null,
     needsOf(visit),
   ]);
-  const needs = [...(ticks === null ? [] : tickNeeds(ticks, visit.now)), ...rest, ...letterNeeds(topics ?? [])];
+  const needs = [
+    ...(ticks === null ? [] : tickNeeds(ticks, visit.now)),
+    ...rest,
+    ...(canRead(visit, "item:read") ? letterNeeds(topics ?? []) : []),
+  ];
   return {
     title: "Overview",
     body: (
       <>
         <Needs needs={needs} />
-        {topics === null ? null : <Backlog topics={topics} now={visit.now} />}
+        {topics === null ? null : <Backlog visit={visit} topics={topics} />}
         {ticks === null ? null : <Ticks ticks={ticks} now={visit.now} />}
       </>
     ),
@@ -48,7 +52,7 @@ async function topicsOf({ db, runtime }: Visit): Promise<Topics> {
   }));
 }
 
-function Backlog({ topics, now }: { topics: Topics; now: number }) {
+function Backlog({ visit, topics }: { visit: Visit; topics: Topics }) {
   return (
     <section aria-labelledby="backlog">
       <h2 id="backlog">Backlog</h2>
@@ -59,14 +63,16 @@ function Backlog({ topics, now }: { topics: Topics; now: number }) {
           {topics.map(({ key, path, paused, ready, leased, dead, oldest }) => (
             <tr data-key={key}>
               <th scope="row">
-                <a href={`/panel/items?of=${key}`}>{key}</a>
+                <Go visit={visit} grant="item:read" href={`/panel/items?of=${key}`}>
+                  {key}
+                </Go>
               </th>
               <td>{paused ? <State word="paused" tone="warn" /> : path}</td>
               <td class="number">{counted(ready)}</td>
               <td class="number">{counted(leased)}</td>
               <td class="number">{counted(dead)}</td>
               <td>
-                <Time at={oldest} now={now} />
+                <Time at={oldest} now={visit.now} />
               </td>
             </tr>
           ))}

@@ -2,7 +2,7 @@ import type { Context } from "hono";
 import { findRun, type RunRow } from "../../commands/runs.ts";
 import { refuse } from "../../core/errors.ts";
 import { refused } from "../act.tsx";
-import { Ask, Cut, clean, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
+import { Ask, Cut, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
 import { pageOf, pageOfRuns } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 import { Status } from "./workflows.tsx";
@@ -75,7 +75,7 @@ export async function runPage(visit: Visit, c: Context<Env>): Promise<Content> {
         ) : null}
         <Facts
           rows={[
-            ["Id", <code>{clean(id)}</code>],
+            ["Id", <code>{id}</code>],
             ["Status", <Status status={run.status} />],
             [
               "Thread",

@@ -6,7 +6,7 @@ import { readWhen } from "../../schedules/rows.ts";
 import { localTime, readScheduleViews, type ScheduleState, type ScheduleView } from "../../schedules/views.ts";
 import { type Fields, refused, runFor } from "../act.tsx";
 import { leaveNotice } from "../notices.ts";
-import { Act, Ask, asJson, Cut, clean, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
+import { Act, Ask, asJson, Cut, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
 import { pageOf, pageOfFirings } from "../reads.ts";
 import { type Content, canDo, type Env, type Visit } from "../visit.ts";
 import { AddForm, type Draft, draftOf, Fires, grantsOf } from "./schedule-form.tsx";
@@ -74,7 +74,7 @@ function List({ visit, label, views }: { visit: Visit; label: string; views: rea
         return (
           <tr data-key={`${kind}-${name}`}>
             <th scope="row">
-              <a href={hrefOf(view)}>{clean(name.slice(0, 100))}</a>
+              <a href={hrefOf(view)}>{name.slice(0, 100)}</a>
             </th>
             <td>
               <Standing state={state} />
@@ -122,7 +122,7 @@ export async function schedulePage(visit: Visit, c: Context<Env>): Promise<Conte
     );
   }
   return {
-    title: `Schedule ${clean(name.slice(0, 100))}`,
+    title: `Schedule ${name.slice(0, 100)}`,
     body: (
       <>
         {view === undefined ? <Empty>It was removed. Its firings are kept.</Empty> : <One visit={visit} view={view} />}
@@ -289,7 +289,7 @@ export async function previewPart(visit: Visit, c: Context<Env>) {
 async function preview(visit: Visit, { cron, timeZone }: Draft) {
   if (cron.trim() === "") return <p class="hint">The next five fires are shown here.</p>;
   const answer = await runFor(visit, "schedule.preview", { cron, timeZone, count: 5 });
-  if (!answer.ok) return <p class="notice bad">{clean(answer.message)}</p>;
+  if (!answer.ok) return <p class="notice bad">{answer.message}</p>;
   const { fires } = answer.result as { fires: { at: string; local: string }[] };
   return <Fires fires={fires} now={visit.now} />;
 }

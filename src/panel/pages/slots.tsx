@@ -3,7 +3,7 @@ import { readSlotViews } from "../../api/jobs.ts";
 import { refuse } from "../../core/errors.ts";
 import { MINUTE } from "../../core/time.ts";
 import { refused } from "../act.tsx";
-import { asJson, Cut, clean, Empty, Facts, State, stamp, Table, Time, Whole } from "../parts.tsx";
+import { asJson, Cut, Empty, Facts, State, stamp, Table, Time, Whole } from "../parts.tsx";
 import type { StripRow } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 
@@ -117,7 +117,7 @@ export async function slotPage({ db, deps, now }: Visit, c: Context<Env>): Promi
             [
               "Instance",
               instanceId !== null && workflow !== null ? (
-                <a href={`/panel/workflows/${workflow}/${encodeURIComponent(instanceId)}`}>{clean(instanceId)}</a>
+                <a href={`/panel/workflows/${workflow}/${encodeURIComponent(instanceId)}`}>{instanceId}</a>
               ) : (
                 <Cut text={instanceId} />
               ),

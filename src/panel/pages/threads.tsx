@@ -4,7 +4,7 @@ import { findThread, type MessageRow, type ThreadRow } from "../../commands/thre
 import { refuse } from "../../core/errors.ts";
 import { parseJson } from "../../core/payload.ts";
 import { refused } from "../act.tsx";
-import { Act, Ask, Cut, clean, Empty, Hidden, Pager, Table, Time, Whole } from "../parts.tsx";
+import { Act, Ask, Cut, Empty, Hidden, Pager, Table, Time, Whole } from "../parts.tsx";
 import { pageOf, pageOfMessages, pageOfThreads, readRunStates } from "../reads.ts";
 import { type Content, canDo, type Env, type Visit } from "../visit.ts";
 import { Status } from "./workflows.tsx";
@@ -35,7 +35,7 @@ export async function threadsPage(visit: Visit): Promise<Content> {
                   <Time at={latest_at} now={now} />
                 </td>
                 <th scope="row">
-                  <a href={hrefOf(id)}>{clean(title.slice(0, 120)) || "without a title"}</a>
+                  <a href={hrefOf(id)}>{title.slice(0, 120) || "without a title"}</a>
                 </th>
                 <td>
                   <Cut text={channel} href={hrefOf(id)} />
@@ -67,7 +67,7 @@ export async function threadPage(visit: Visit, c: Context<Env>): Promise<Content
   const runs = messages.flatMap((message) => aboutOf(message).run ?? []);
   const states = await readRunStates(db, runs);
   return {
-    title: clean(thread.title.slice(0, 120)) || "Thread",
+    title: thread.title.slice(0, 120) || "Thread",
     body: (
       <>
         <p>
@@ -118,7 +118,7 @@ function Message({ visit, message, states }: { visit: Visit; message: MessageRow
         </strong>{" "}
         {kind} <Time at={at} now={visit.now} />
       </p>
-      {text.length > LONG_CHARS ? <Whole label="Message" text={text} /> : <p class="said">{clean(text)}</p>}
+      {text.length > LONG_CHARS ? <Whole label="Message" text={text} /> : <p class="said">{text}</p>}
       {run === undefined ? null : (
         <p class="row">
           <a href={`/panel/runs/${encodeURIComponent(run)}`}>The run</a>

@@ -2,7 +2,7 @@ import type { Context } from "hono";
 import { refuse } from "../../core/errors.ts";
 import { listTicks, type ModuleReport, notReached, parseTick, type TickRow } from "../../tick/record.ts";
 import { refused } from "../act.tsx";
-import { Cut, clean, Empty, Facts, Pager, State, Table, Time } from "../parts.tsx";
+import { Cut, Empty, Facts, Pager, State, Table, Time } from "../parts.tsx";
 import { PAGE_ROWS, readTick } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 
@@ -87,9 +87,7 @@ export async function tickPage({ db, now }: Visit, c: Context<Env>): Promise<Con
       <>
         {died ? (
           <p class="notice bad">
-            {clean(
-              `It died in ${tick.running ?? "its opening"}; not reached: ${notReached(tick).join(", ") || "nothing more"}.`,
-            )}
+            {`It died in ${tick.running ?? "its opening"}; not reached: ${notReached(tick).join(", ") || "nothing more"}.`}
           </p>
         ) : null}
         <Facts
@@ -117,7 +115,9 @@ export async function tickPage({ db, now }: Visit, c: Context<Env>): Promise<Con
           >
             {report.modules.map((module) => (
               <tr data-key={module.module}>
-                <th scope="row">{clean(module.module)}</th>
+                <th scope="row">
+                  <Cut text={module.module} />
+                </th>
                 <td>{module.bornEmpty ? "born empty" : amounts(module.share)}</td>
                 <td>{amounts(module.charged)}</td>
                 <td>{amounts(module.measured)}</td>

@@ -1,6 +1,6 @@
 import { readTopics } from "../../api/reads.ts";
 import { refused } from "../act.tsx";
-import { Act, Empty, Pager, State, Table, Time } from "../parts.tsx";
+import { Act, Cut, Empty, Go, Pager, State, Table, Time } from "../parts.tsx";
 import { type ChangeRow, pageOf, readChanges } from "../reads.ts";
 import type { Content, Visit } from "../visit.ts";
 import { counted } from "./needs.tsx";
@@ -55,12 +55,20 @@ export async function topicsPage(visit: Visit): Promise<Content> {
                   />
                 </div>
                 <p>
-                  <a href={`/panel/items?of=${name}`}>{`${counted(ready)} ready`}</a>
+                  <Go visit={visit} grant="item:read" href={`/panel/items?of=${name}`}>{`${counted(ready)} ready`}</Go>
                   {", "}
-                  <a href={`/panel/items?of=${name}&state=leased`}>{`${counted(leased)} leased or running`}</a>
+                  <Go
+                    visit={visit}
+                    grant="item:read"
+                    href={`/panel/items?of=${name}&state=leased`}
+                  >{`${counted(leased)} leased or running`}</Go>
                   {", "}
-                  <a href={`/panel/dead-letters?of=${name}`}>{`${counted(dead)} dead`}</a>; oldest due{" "}
-                  <Time at={oldestDueAt} now={now} />
+                  <Go
+                    visit={visit}
+                    grant="item:read"
+                    href={`/panel/dead-letters?of=${name}`}
+                  >{`${counted(dead)} dead`}</Go>
+                  ; oldest due <Time at={oldestDueAt} now={now} />
                 </p>
                 <History name={name} changes={changes.filter(({ topic }) => topic === name)} now={now} />
               </section>
@@ -87,7 +95,9 @@ function History({ name, changes, now }: { name: string; changes: readonly Chang
             <td>
               <Time at={changed_at} now={now} />
             </td>
-            <td>{changed_by}</td>
+            <td>
+              <Cut text={changed_by} />
+            </td>
           </tr>
         ))}
       </Table>

@@ -3,7 +3,7 @@ import * as v from "valibot";
 import { listWorkflows, showWorkflow, workflowsQuery } from "../../api/workflows.ts";
 import { refuse } from "../../core/errors.ts";
 import { refused } from "../act.tsx";
-import { asJson, clean, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
+import { asJson, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
 import { pageOf } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 
@@ -34,11 +34,9 @@ export async function workflowsPage({ db, deps, now, url }: Visit): Promise<Cont
                   <td>
                     <Time at={startedAt} now={now} />
                   </td>
-                  <td>{clean(workflow)}</td>
+                  <td>{workflow}</td>
                   <th scope="row">
-                    <a href={`/panel/workflows/${encodeURIComponent(workflow)}/${encodeURIComponent(id)}`}>
-                      {clean(id)}
-                    </a>
+                    <a href={`/panel/workflows/${encodeURIComponent(workflow)}/${encodeURIComponent(id)}`}>{id}</a>
                   </th>
                   <td>
                     <Status status={status} />
@@ -68,7 +66,7 @@ export function Status({ status }: { status: string }) {
 function Works({ of: { runId, job, slot } }: { of: Record<string, unknown> }) {
   if (typeof runId === "string") return <a href={`/panel/runs/${encodeURIComponent(runId)}`}>the run</a>;
   if (typeof job !== "string" || typeof slot !== "string") return <span class="none">–</span>;
-  return <a href={`/panel/jobs/${encodeURIComponent(job)}/slots/${Date.parse(slot)}`}>{`the slot of ${clean(job)}`}</a>;
+  return <a href={`/panel/jobs/${encodeURIComponent(job)}/slots/${Date.parse(slot)}`}>{`the slot of ${job}`}</a>;
 }
 
 interface Shown extends Record<string, unknown> {
@@ -104,17 +102,17 @@ export async function workflowPage({ db, deps, now }: Visit, c: Context<Env>): P
         ) : null}
         <Facts
           rows={[
-            ["Workflow", clean(workflow)],
-            ["Instance", <code>{clean(id)}</code>],
+            ["Workflow", workflow],
+            ["Instance", <code>{id}</code>],
             ["Works", <Works of={works} />],
             ["Status, by our rows", <Status status={status} />],
             [
               "Status, by the platform",
               platformStatus === null ? (
-                <span>{clean(platformError ?? "not known")}</span>
+                <span>{platformError ?? "not known"}</span>
               ) : (
                 <>
-                  <Status status={platformStatus} /> {platformError === null ? "" : clean(platformError)}
+                  <Status status={platformStatus} /> {platformError === null ? "" : platformError}
                 </>
               ),
             ],
@@ -129,11 +127,11 @@ export async function workflowPage({ db, deps, now }: Visit, c: Context<Env>): P
           <ol class="steps">
             {steps.map((step) => (
               <li data-key={`step-${step.position}`}>
-                <h3>{clean(step.name)}</h3>
+                <h3>{step.name}</h3>
                 <p>
                   <Time at={step.startedAt} now={now} />, last written <Time at={step.updatedAt} now={now} />
                 </p>
-                <Whole label={`Progress of ${clean(step.name)}`} text={asJson(step.progress)} />
+                <Whole label={`Progress of ${step.name}`} text={asJson(step.progress)} />
               </li>
             ))}
           </ol>
