@@ -253,35 +253,41 @@ function amount(text: string): number {
 }
 
 describe("examples", () => {
-  test.each(["README.md", "docs/module-authoring.md"])("of %s compile against the package", async (page) => {
-    const blocks = [...read(page).matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((match) => match[1] ?? "");
-    expect(blocks.length).toBeGreaterThan(0);
-    mkdirSync(path.join(root, ".wrangler"), { recursive: true });
-    const folder = mkdtempSync(path.join(root, ".wrangler/docs-"));
-    try {
-      for (const [index, block] of blocks.entries()) {
-        const name = /^\/\/ (\S+\.ts)\n/.exec(block)?.[1] ?? `block-${index}.ts`;
-        writeFileSync(path.join(folder, name), block);
+  test.each(["README.md", "docs/deploy.md", "docs/module-authoring.md"])(
+    "of %s compile against the package",
+    async (page) => {
+      const blocks = [...read(page).matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((match) => match[1] ?? "");
+      expect(blocks.length).toBeGreaterThan(0);
+      mkdirSync(path.join(root, ".wrangler"), { recursive: true });
+      const folder = mkdtempSync(path.join(root, ".wrangler/docs-"));
+      try {
+        for (const [index, block] of blocks.entries()) {
+          const name = /^\/\/ (\S+\.ts)\n/.exec(block)?.[1] ?? `block-${index}.ts`;
+          writeFileSync(path.join(folder, name), block);
+        }
+        const paths = {
+          duework: [path.join(root, "src/index.ts")],
+          "duework/run": [path.join(root, "workflows/run.ts")],
+        };
+        const config = {
+          extends: path.join(root, "tsconfig.json"),
+          compilerOptions: { paths },
+          include: ["*.ts"],
+          exclude: [],
+        };
+        writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify(config));
+        const tsc = path.join(root, "node_modules/typescript/bin/tsc");
+        const answer = await promisify(execFile)(process.execPath, [tsc], { cwd: folder }).then(
+          () => "",
+          ({ stdout }: { stdout: string }) => stdout,
+        );
+        // What is wrong in the package itself is for `npm run types` to say.
+        expect(answer.split("\n").filter((line) => /^[\w-]+\.ts\(/.test(line))).toEqual([]);
+      } finally {
+        rmSync(folder, { recursive: true, force: true });
       }
-      const paths = { duework: [path.join(root, "src/index.ts")] };
-      const config = {
-        extends: path.join(root, "tsconfig.json"),
-        compilerOptions: { paths },
-        include: ["*.ts"],
-        exclude: [],
-      };
-      writeFileSync(path.join(folder, "tsconfig.json"), JSON.stringify(config));
-      const tsc = path.join(root, "node_modules/typescript/bin/tsc");
-      const answer = await promisify(execFile)(process.execPath, [tsc], { cwd: folder }).then(
-        () => "",
-        ({ stdout }: { stdout: string }) => stdout,
-      );
-      // What is wrong in the package itself is for `npm run types` to say.
-      expect(answer.split("\n").filter((line) => /^[\w-]+\.ts\(/.test(line))).toEqual([]);
-    } finally {
-      rmSync(folder, { recursive: true, force: true });
-    }
-  });
+    },
+  );
 
   test("the module of the README has at most 15 lines", () => {
     const [, first = ""] = /^```ts\n([\s\S]*?)^```$/m.exec(read("README.md")) ?? [];
