@@ -2,32 +2,22 @@
 import { readFile } from "node:fs/promises";
 import path from "node:path";
 import { fileURLToPath } from "node:url";
-import { EXIT, runProgram, UsageError } from "./flags.ts";
+import { duework } from "./duework/program.ts";
+import { processScreen } from "./duework/screen.ts";
+import { EXIT, runProgram } from "./flags.ts";
 import { init } from "./init.ts";
 
-const HELP = `duework <command>
-
-  init [--write]   prints, or writes, what a Worker that imports duework needs
-  --version        says this package's version
-  --help           says this`;
-
 async function main(): Promise<number> {
-  const [command, ...rest] = process.argv.slice(2);
-  switch (command) {
+  const argv = process.argv.slice(2);
+  switch (argv[0]) {
     case "init":
-      return init(rest, process.cwd(), (text) => process.stdout.write(text));
+      return init(argv.slice(1), process.cwd(), (text) => process.stdout.write(text));
     case "--version":
     case "-v":
       process.stdout.write(`${await version()}\n`);
       return EXIT.done;
-    case "--help":
-    case "-h":
-      process.stdout.write(`${HELP}\n`);
-      return EXIT.done;
-    case undefined:
-      throw new UsageError(`a command is needed\n\n${HELP}\n`);
     default:
-      throw new UsageError(`there is no command "${command}"\n\n${HELP}\n`);
+      return duework(argv, { screen: processScreen(process), env: process.env });
   }
 }
 
@@ -40,5 +30,11 @@ async function version(): Promise<string> {
   }
   return "unknown";
 }
+
+// Whoever reads the answer may have read enough: `duework items | head`.
+process.stdout.on("error", (error: NodeJS.ErrnoException) => {
+  if (error.code !== "EPIPE") throw error;
+  process.exit(EXIT.done);
+});
 
 await runProgram("duework", main);

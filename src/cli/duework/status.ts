@@ -1,0 +1,259 @@
+import * as v from "valibot";
+import { type Body, type Deployment, RefusedError, UnreachableError } from "./deployment.ts";
+import { type Screen, styled } from "./screen.ts";
+import { tableOf } from "./table.ts";
+import { visible } from "./visible.ts";
+
+/** How a deployment stands, read by a bounded number of requests. */
+
+/** One thing that waits for a person, and the line that begins to mend it. */
+export interface Need {
+  what: string;
+  try: string;
+}
+
+export interface Status {
+  health: v.InferOutput<typeof health>;
+  needs: Need[];
+  topics: v.InferOutput<typeof topics>["items"];
+  jobs: v.InferOutput<typeof jobs>["items"];
+  schedules: v.InferOutput<typeof schedules>["items"];
+  /** What could not be looked at, and why. */
+  unseen: string[];
+}
+
+const when = v.nullable(v.string());
+const count = v.object({ value: v.number(), capped: v.boolean() });
+const health = v.object({
+  status: v.string(),
+  lastTickAt: when,
+  tickAgeSeconds: v.nullable(v.number()),
+  problems: v.array(v.object({ code: v.string(), setting: v.string(), detail: v.string() })),
+});
+const topics = v.object({
+  items: v.array(
+    v.object({
+      module: v.string(),
+      topic: v.string(),
+      path: v.string(),
+      paused: v.boolean(),
+      ready: count,
+      leased: count,
+      dead: count,
+      oldestDueAt: when,
+    }),
+  ),
+});
+const jobs = v.object({
+  items: v.array(
+    v.object({
+      id: v.string(),
+      enabled: v.boolean(),
+      stopped: v.boolean(),
+      stopReason: when,
+      failures: v.number(),
+      lastSlot: when,
+      nextAt: when,
+    }),
+  ),
+});
+const schedules = v.object({
+  items: v.array(
+    v.object({
+      kind: v.string(),
+      name: v.string(),
+      state: v.string(),
+      problem: when,
+      nextAt: when,
+    }),
+  ),
+});
+const ticks = v.object({ items: v.array(v.object({ at: v.string(), state: v.string(), diedIn: v.optional(when) })) });
+const runs = v.object({ items: v.array(v.object({ id: v.string(), command: v.string(), status: v.string() })) });
+const someRows = v.object({ items: v.array(v.unknown()), nextCursor: when });
+
+/** Jobs whose quarantine is looked at, one request each. */
+const JOBS_LOOKED_AT = 10;
+
+/** @throws UnreachableError, RefusedError when the token itself is refused */
+export async function readStatus(deployment: Deployment): Promise<Status> {
+  const unseen: string[] = [];
+  const look = async <Schema extends v.GenericSchema>(path: string, schema: Schema) => {
+    try {
+      return parsed(await deployment.read(path), schema, deployment);
+    } catch (error) {
+      if (!(error instanceof RefusedError) || /\(401 /.test(error.message)) throw error;
+      unseen.push(`${path.split("?")[0]}: ${error.message}`);
+      return null;
+    }
+  };
+  const state = parsed(await deployment.health(), health, deployment);
+  if (state.status === "misconfigured") {
+    return { health: state, needs: healthNeeds(state), topics: [], jobs: [], schedules: [], unseen };
+  }
+  const [topic, job, schedule, tick, run] = await Promise.all([
+    look("/api/topics?limit=200", topics),
+    look("/api/jobs?limit=200", jobs),
+    look("/api/schedules?limit=200", schedules),
+    look("/api/ticks?limit=20", ticks),
+    look("/api/runs?limit=50", runs),
+  ]);
+  const enabled = (job?.items ?? []).filter(({ enabled }) => enabled).slice(0, JOBS_LOOKED_AT);
+  const held = await Promise.all(
+    enabled.map(async ({ id }) => {
+      const page = await look(`/api/jobs/${encodeURIComponent(id)}/obligations?state=quarantined&limit=100`, someRows);
+      return { id, rows: page?.items.length ?? 0, more: page?.nextCursor != null };
+    }),
+  );
+  const needs = [
+    ...healthNeeds(state),
+    ...tickNeeds(tick?.items ?? []),
+    ...jobNeeds(job?.items ?? []),
+    ...held.flatMap(({ id, rows, more }) =>
+      rows === 0
+        ? []
+        : [
+            {
+              what: `${rows}${more ? "+" : ""} in quarantine of ${id}`,
+              try: `job obligations ${id} --state quarantined`,
+            },
+          ],
+    ),
+    ...scheduleNeeds(schedule?.items ?? []),
+    ...topicNeeds(topic?.items ?? []),
+    ...runNeeds(run?.items ?? []),
+  ];
+  return {
+    health: state,
+    needs,
+    topics: topic?.items ?? [],
+    jobs: job?.items ?? [],
+    schedules: schedule?.items ?? [],
+    unseen,
+  };
+}
+
+function parsed<Schema extends v.GenericSchema>(
+  { value }: Body,
+  schema: Schema,
+  { url }: Deployment,
+): v.InferOutput<Schema> {
+  const read = v.safeParse(schema, value);
+  if (read.success) return read.output;
+  throw new UnreachableError(
+    `${url} answers in a form that this version does not know (${v.getDotPath(read.issues[0])})`,
+  );
+}
+
+function healthNeeds({ status, tickAgeSeconds, problems }: Status["health"]): Need[] {
+  return [
+    ...(status === "degraded"
+      ? [{ what: `no tick for ${tickAgeSeconds} s: is the cron trigger there?`, try: "ticks" }]
+      : []),
+    ...problems.map(({ code, setting, detail }) => ({ what: `${setting}: ${detail} (${code})`, try: "" })),
+    ...(status === "misconfigured" && problems.length === 0 ? [{ what: "it is misconfigured", try: "" }] : []),
+  ];
+}
+
+function tickNeeds(all: v.InferOutput<typeof ticks>["items"]): Need[] {
+  const died = all.filter(({ state }) => state === "died");
+  if (died.length === 0) return [];
+  const where = died[0]?.diedIn ?? "its opening";
+  return [{ what: `${died.length} of the latest ${all.length} ticks died, the last in ${where}`, try: "ticks" }];
+}
+
+function jobNeeds(all: Status["jobs"]): Need[] {
+  return all
+    .filter(({ stopped }) => stopped)
+    .map(({ id, stopReason }) => ({ what: `the job ${id} is stopped: ${stopReason}`, try: `job resume ${id}` }));
+}
+
+function scheduleNeeds(all: Status["schedules"]): Need[] {
+  return all.flatMap(({ kind, name, state, problem }) => {
+    if (kind !== "stored") return [];
+    if (state === "invalid")
+      return [{ what: `the schedule ${name} is invalid: ${problem}`, try: `schedule show ${name}` }];
+    if (state !== "claimed_not_started") return [];
+    return [{ what: `${name} was claimed and never started`, try: `schedule fire ${name}` }];
+  });
+}
+
+function topicNeeds(all: Status["topics"]): Need[] {
+  return all.flatMap(({ module, topic, dead }) =>
+    dead.value === 0
+      ? []
+      : [
+          {
+            what: `${dead.value}${dead.capped ? "+" : ""} dead letters of ${module}.${topic}`,
+            try: `dead-letters ${module}.${topic}`,
+          },
+        ],
+  );
+}
+
+function runNeeds(all: v.InferOutput<typeof runs>["items"]): Need[] {
+  return all
+    .filter(({ status }) => status === "lost")
+    .map(({ id, command }) => ({ what: `a run of ${command} was lost`, try: `run show ${id}` }));
+}
+
+/** A status as a screen of lines. */
+export function toldStatus(status: Status, url: string, screen: Screen): string {
+  const { needs, unseen } = status;
+  const line = (text: string) => `${visible(text).slice(0, Math.max(40, (screen.columns ?? 2_000) - 2))}\n`;
+  const todo = needs.flatMap((need) => [
+    `  ${line(need.what)}`,
+    ...(need.try === "" ? [] : [styled(screen, "dim", `    duework ${line(need.try).trimEnd()}`), "\n"]),
+  ]);
+  return [
+    `${headline(status, url, screen)}\n\n`,
+    needs.length === 0 ? "Nothing needs a person.\n" : styled(screen, "red", `Needs a person: ${needs.length}\n`),
+    ...todo,
+    ...section("Topics", topicRows(status), screen),
+    ...section("Jobs", jobRows(status), screen),
+    ...section("Schedules", scheduleRows(status), screen),
+    ...unseen.map((what) => styled(screen, "yellow", `Not looked at: ${line(what)}`)),
+  ].join("");
+}
+
+function headline({ health: { status, tickAgeSeconds } }: Status, url: string, screen: Screen): string {
+  const word = styled(screen, status === "ok" ? "green" : status === "starting" ? "yellow" : "red", visible(status));
+  return `${url}: ${word}, ${tickAgeSeconds === null ? "no tick yet" : `last tick ${tickAgeSeconds} s ago`}`;
+}
+
+/** Rows of a list that a glance shows. */
+const SHOWN = 15;
+
+function section(title: string, rows: readonly object[], screen: Screen): string[] {
+  if (rows.length === 0) return [];
+  const more = rows.length > SHOWN ? [`  and ${rows.length - SHOWN} more\n`] : [];
+  return ["\n", styled(screen, "bold", `${title}\n`), tableOf(rows.slice(0, SHOWN), screen), ...more];
+}
+
+function topicRows({ topics }: Status) {
+  return topics.map(({ module, topic, path, paused, ready, leased, dead, oldestDueAt }) => {
+    return { topic: `${module}.${topic}`, path: paused ? `${path} (paused)` : path, ready, leased, dead, oldestDueAt };
+  });
+}
+
+function jobRows({ jobs }: Status) {
+  return jobs
+    .filter(({ enabled, stopped }) => enabled || stopped)
+    .map(({ id, stopped, failures, lastSlot, nextAt }) => {
+      return { job: id, state: stopped ? "stopped" : "on", failures, lastSlot, nextAt };
+    });
+}
+
+function scheduleRows({ schedules }: Status) {
+  return schedules
+    .filter(({ kind }) => kind === "stored")
+    .map(({ name, state, nextAt }) => ({ schedule: name, state, nextAt }));
+}
+
+/** A status in one line, for a pipe. */
+export function statusLine({ health, needs, topics }: Status, at: string): string {
+  const sum = (of: "ready" | "leased" | "dead") => topics.reduce((total, topic) => total + topic[of].value, 0);
+  const counts = `ready ${sum("ready")} leased ${sum("leased")} dead ${sum("dead")}`;
+  const age = health.tickAgeSeconds === null ? "no tick" : `tick ${health.tickAgeSeconds} s`;
+  return `${at} ${visible(health.status)} ${age} ${counts} needs ${needs.length}\n`;
+}
