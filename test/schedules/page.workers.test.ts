@@ -93,6 +93,29 @@ describe("the page about schedules", () => {
   });
 });
 
+test("a firing that was refused is dispatched again by hand in its own minute, once it may; later it is another firing", async () => {
+  const stage = await createStage({ modules: [webhooks] });
+  const ask = () => stage.command("amy", "schedule.fire", { name: "planned" });
+  await stage.add("planned", "* * * * *", "plan run morning", { grants: { actions: ["plan:run", "topic:write"] } });
+  stage.minutes(1);
+  await stage.tick();
+  const [refused] = await stage.firings();
+  expect(refused?.outcome).toBe("refused:plan_not_approved");
+  expect(await ask()).toMatchObject({ code: "plan_not_approved" });
+  expect(await stage.allRuns()).toEqual([]);
+
+  await stage.command("amy", "plan.approve", { name: "morning", commands: ["topic resume webhooks.deliver"] });
+  const again = await ask();
+  expect(again).toMatchObject({ firing: refused?.id, outcome: "admitted" });
+  expect(await ask()).toMatchObject({ firing: refused?.id, runId: again.runId });
+  expect(await stage.firings()).toMatchObject([{ outcome: "admitted", refires: 1, refired_by: "http:amy" }]);
+
+  await stage.playAll();
+  stage.minutes(1);
+  expect((await ask()).firing).not.toBe(refused?.id);
+  expect(await stage.firings()).toHaveLength(2);
+});
+
 /** The ids that an example leaves out: of a refusal that a schedule was given, and of what was asked for. */
 async function filledIn(stage: Stage, name: string, args: Record<string, unknown>): Promise<Record<string, unknown>> {
   if (name === "run.as-me") {
