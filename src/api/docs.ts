@@ -39,6 +39,7 @@ const page = (head: string, body: string) => `<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <title>Duework API</title>
+<link rel="icon" href="data:,">
 ${head}</head>
 <body>
 ${body}

@@ -22,6 +22,12 @@ export function signedIn(served: Served): MiddlewareHandler<Env> {
 const nobody = (c: Context) =>
   problem(c, "unauthorized", "send the header Authorization: Bearer <token>, with a token of this runtime");
 
+/** A person with a browser is shown where to sign in; whoever else is told. */
+function signInFirst(c: Context): Response {
+  const browses = c.req.path === "/docs" && /\btext\/html\b/.test(c.req.header("accept") ?? "");
+  return browses ? c.redirect("/panel/sign-in", 302) : nobody(c);
+}
+
 /** A bearer token says it before anything else; then the panel's session, for reads; then Cloudflare Access. */
 async function whoAsks(c: Context<Env>, served: Served, tokens: readonly Token[]): Promise<Actor | Response> {
   const { access, session } = served;
@@ -34,7 +40,7 @@ async function whoAsks(c: Context<Env>, served: Served, tokens: readonly Token[]
   const person = session !== null && isRead(c) ? await session(c) : null;
   if (person !== null) return person;
   const jwt = c.req.header("cf-access-jwt-assertion");
-  if (jwt === undefined || access === null) return nobody(c);
+  if (jwt === undefined || access === null) return session === null ? nobody(c) : signInFirst(c);
   if (!isRead(c) && isForeign(c)) {
     return problem(c, "cross_site", "a page of another site may not write in this person's name");
   }

@@ -41,6 +41,10 @@ export const CONFIG = `{
   },
   // One instance a run of a dispatched command: without it no text is dispatched, and no stored schedule fires.
   "workflows": [{ "binding": "RUN", "name": "run", "class_name": "RunCommand" }],
+  // What the panel and /docs are made of: the Worker decides who gets it.
+  "assets": { "directory": "node_modules/duework/dist/assets", "binding": "ASSETS", "run_worker_first": true },
+  "minify": true,
+  "upload_source_maps": true,
   "observability": { "enabled": true }
 }
 `;

@@ -126,6 +126,9 @@ test("a client that a public generator makes of it compiles, and completes a cal
 
 test("/docs is served by the Worker itself, behind the sign-in, and nothing in it may run or load from elsewhere", async () => {
   expect((await get("/docs", {})).status).toBe(401);
+  const browser = await fetch(`${local.url}/docs`, { headers: { accept: "text/html" }, redirect: "manual" });
+  expect(browser).toMatchObject({ status: 302 });
+  expect(browser.headers.get("location")).toBe("/panel/sign-in");
   const page = await get("/docs");
   expect(page.status).toBe(200);
   expect(page.headers.get("content-security-policy")).toMatch(/default-src 'none'; script-src 'self';/);

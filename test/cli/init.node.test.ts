@@ -24,16 +24,21 @@ describe("what it prints", () => {
   test("is what this repository's own Worker runs on", async () => {
     await init(["--write"], folder, say);
     const of = (config: string) => {
-      const { d1_databases, workflows, ...all } = unstable_readConfig({ config }, { hideWarnings: true });
+      const { d1_databases, workflows, assets, ...all } = unstable_readConfig({ config }, { hideWarnings: true });
       // Where a Worker lies and what it is called is its own.
-      const own = ["configPath", "userConfigPath", "definedEnvironments", "name", "topLevelName", "main"];
+      const own = ["configPath", "userConfigPath", "definedEnvironments", "name", "topLevelName", "main", "build"];
       const databases = d1_databases.map((one: { binding: string; database_name?: string }) => [
         one.binding,
         one.database_name,
       ]);
       // Another Workflow than that of runs is for those who bring its job along.
       const runs = workflows.filter(({ binding }: { binding: string }) => binding === "RUN");
-      return { ...Object.fromEntries(Object.entries(all).filter(([key]) => !own.includes(key))), databases, runs };
+      return {
+        ...Object.fromEntries(Object.entries(all).filter(([key]) => !own.includes(key))),
+        databases,
+        runs,
+        assets: { ...assets, directory: "" },
+      };
     };
     expect(of(path.join(folder, "wrangler.jsonc"))).toEqual(of(path.join(ROOT, "wrangler.jsonc")));
   });
@@ -44,6 +49,14 @@ describe("what it prints", () => {
     const [, shipped] = /^node_modules\/duework\/(.+)$/.exec(d1_databases[0]?.migrations_dir ?? "") ?? [];
     const { files } = JSON.parse(await readFile(path.join(ROOT, "package.json"), "utf8")) as { files: string[] };
     expect(files).toContain(shipped);
+  });
+
+  test("names the assets that the package ships", async () => {
+    const [, shipped] = /"directory": "node_modules\/duework\/([^"]+)"/.exec(CONFIG) ?? [];
+    const [, built] = /"directory": "([^"]+)"/.exec(await readFile(path.join(ROOT, "wrangler.jsonc"), "utf8")) ?? [];
+    expect(shipped).toBe(built);
+    const { files } = JSON.parse(await readFile(path.join(ROOT, "package.json"), "utf8")) as { files: string[] };
+    expect(files).toContain(shipped?.split("/")[0]);
   });
 
   test("binds the Workflow of runs to a class that the Worker exports", async () => {
