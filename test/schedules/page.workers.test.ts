@@ -1,4 +1,5 @@
 import { beforeEach, describe, expect, test } from "vitest";
+import readme from "../../README.md?raw";
 import page from "../../docs/schedules.md?raw";
 import decideSource from "../../src/commands/decide.ts?raw";
 import viewsSource from "../../src/schedules/views.ts?raw";
@@ -64,6 +65,15 @@ describe("the page about schedules", () => {
       [],
     );
     expect(runs.map(({ actor }) => actor)).toContain("schedule:nightly-report");
+  });
+
+  test("and the README's text adds a schedule as it stands", async () => {
+    const stage = await createStage({ modules: [webhooks] });
+    const [, text = ""] = /^```text\n(schedule add .+)\n```$/m.exec(readme) ?? [];
+    await stage.command("amy", "dispatch", { text, channel: "inbox:ops" });
+    await stage.playAll();
+    expect((await stage.allRuns()).map(({ status }) => status)).toEqual(["succeeded"]);
+    expect((await stage.row("nightly-report"))?.time_zone).toBe("Europe/Berlin");
   });
 
   test("lists every outcome of a firing, and every other code of a dispatch", () => {
