@@ -107,12 +107,12 @@ function question(visit: Visit, name: string, words: ActWords, args: Fields, bac
         <input type="hidden" name="args" value={JSON.stringify(args)} />
         <input type="hidden" name="back" value={back} />
         <input type="hidden" name="asked" value="yes" />
-        <p class="row">
+        <div class="row">
           <button type="submit" class="danger">
             {words.verb}
           </button>
           <a href={back}>Leave it</a>
-        </p>
+        </div>
       </form>
     ),
   };
@@ -161,12 +161,12 @@ function confirmation(visit: Visit, result: Record<string, unknown>, back: strin
         <input type="hidden" name="csrf" value={visit.csrf} />
         <input type="hidden" name="args" value={JSON.stringify({ id })} />
         <input type="hidden" name="back" value={back} />
-        <p class="row">
+        <div class="row">
           <button type="submit" class="danger">
             Run it as me
           </button>
           <a href={back}>Leave it</a>
-        </p>
+        </div>
       </form>
     ),
   };

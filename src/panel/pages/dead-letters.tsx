@@ -47,11 +47,11 @@ export async function deadLettersPage(visit: Visit): Promise<Content> {
         ) : (
           <>
             {canDo(visit, "dead-letter.replay-all") ? (
-              <p class="row">
+              <div class="row">
                 <a class="button" href={`/panel/dead-letters/replay-all?${all}`}>
                   {reason === undefined ? "Replay all…" : "Replay all of this reason…"}
                 </a>
-              </p>
+              </div>
             ) : null}
             <Table
               label={`Dead letters of ${chosen.name}`}
@@ -109,10 +109,10 @@ export async function deadLetterPage(visit: Visit, c: Context<Env>): Promise<Con
     live: false,
     body: (
       <>
-        <p class="row">
+        <div class="row">
           <Act visit={visit} command="dead-letter.replay" args={{ id }} label="Replay" about={id} back={back} primary />
           <Ask visit={visit} command="dead-letter.discard" args={{ id }} label="Discard" about={id} back={back} />
-        </p>
+        </div>
         <Facts
           rows={[
             ["Id", <code>{id}</code>],
@@ -200,12 +200,12 @@ function Part({ visit, args, done, kept, total, cursor, going = false, children 
       <input type="hidden" name="kept" value={String(kept)} />
       <input type="hidden" name="total" value={String(total)} />
       {cursor === null ? null : <input type="hidden" name="cursor" value={cursor} />}
-      <p class="row">
+      <div class="row">
         <button type="submit" class="danger">
           {going ? "Go on" : "Replay all"}
         </button>
         <a href={back}>{going ? "Stop here" : "Leave it"}</a>
-      </p>
+      </div>
     </form>
   );
 }

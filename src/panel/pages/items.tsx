@@ -133,7 +133,7 @@ export async function itemPage(visit: Visit, c: Context<Env>): Promise<Content> 
         <h2>Last error</h2>
         {lastError === null ? <Empty>It has not failed.</Empty> : <Whole label="Last error" text={lastError} />}
         {state === "ready" ? (
-          <p class="row">
+          <div class="row">
             <Act
               visit={visit}
               command="item.retry"
@@ -150,7 +150,7 @@ export async function itemPage(visit: Visit, c: Context<Env>): Promise<Content> 
               about={id}
               back={`/panel/items?of=${item.module}.${item.topic}`}
             />
-          </p>
+          </div>
         ) : null}
         {state === "dead" ? (
           <p>

@@ -108,14 +108,14 @@ export async function jobPage(visit: Visit, c: Context<Env>): Promise<Content> {
 
 function Acts({ visit, view: { id, stopped, enabled } }: { visit: Visit; view: View }) {
   return (
-    <p class="row">
+    <div class="row">
       {stopped ? (
         <Act visit={visit} command="job.resume" args={{ id }} label="Resume" about={id} primary />
       ) : (
         <Ask visit={visit} command="job.stop" args={{ id }} label="Stop" about={id} />
       )}
       {enabled && !stopped ? <Act visit={visit} command="job.fire" args={{ id }} label="Fire now" about={id} /> : null}
-    </p>
+    </div>
   );
 }
 
@@ -180,7 +180,8 @@ function Due({ job, now }: { job: Job; now: number }) {
     <ol class="fires">
       {fires.map((at) => (
         <li data-key={`fire-${at}`}>
-          <Time at={at} now={now} /> UTC; {localTime(at, job.timeZone)} in {job.timeZone}
+          {job.timeZone === "UTC" ? null : `${localTime(at, job.timeZone)} · `}
+          UTC <Time at={at} now={now} />
         </li>
       ))}
     </ol>

@@ -75,14 +75,14 @@ export function Obligations({ visit, job, read }: { visit: Visit; job: string; r
           <input type="hidden" name="args" value={JSON.stringify({ job })} />
           <input type="hidden" name="back" value={`/panel/jobs/${job}?state=quarantined`} />
           {list}
-          <p class="row">
+          <div class="row">
             <button type="submit" class="danger">
               Settle the chosen…
             </button>
             <button type="submit" formaction="/panel/ask/quarantine.revalidate">
               Ask the storefront about the chosen…
             </button>
-          </p>
+          </div>
         </form>
       ) : (
         list

@@ -69,9 +69,9 @@ export async function runPage(visit: Visit, c: Context<Env>): Promise<Content> {
           </p>
         ) : null}
         {run.ended_at === null ? (
-          <p class="row">
+          <div class="row">
             <Ask visit={visit} command="run.cancel" args={{ id }} label="Cancel" about={id} />
-          </p>
+          </div>
         ) : null}
         <Facts
           rows={[

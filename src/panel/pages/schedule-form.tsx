@@ -134,11 +134,11 @@ export function AddForm({ visit, draft, problem, children }: AddProps) {
             </select>
           </div>
         </div>
-        <p class="row">
+        <div class="row">
           <button type="submit" class="primary">
             Add
           </button>
-        </p>
+        </div>
       </form>
     </section>
   );
@@ -151,7 +151,7 @@ export function Fires({ fires, now }: { fires: readonly { at: string; local: str
     <ol class="fires">
       {fires.map(({ at, local }) => (
         <li data-key={at}>
-          <span>{local}</span> · <Time at={at} now={now} /> UTC
+          <span>{local}</span> · UTC <Time at={at} now={now} />
         </li>
       ))}
     </ol>

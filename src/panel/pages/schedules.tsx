@@ -185,7 +185,7 @@ function One({ visit, view }: { visit: Visit; view: ScheduleView }) {
   const thread = standingThread;
   return (
     <>
-      <p class="row">
+      <div class="row">
         <Act
           visit={visit}
           command="schedule.fire"
@@ -209,7 +209,7 @@ function One({ visit, view }: { visit: Visit; view: ScheduleView }) {
           about={about}
           back="/panel/schedules"
         />
-      </p>
+      </div>
       {view.problem === null ? null : <Whole label="Why it is invalid" text={view.problem} />}
       <Facts
         rows={[

@@ -120,13 +120,13 @@ function Message({ visit, message, states }: { visit: Visit; message: MessageRow
       </p>
       {text.length > LONG_CHARS ? <Whole label="Message" text={text} /> : <p class="said">{text}</p>}
       {run === undefined ? null : (
-        <p class="row">
+        <div class="row">
           <a href={`/panel/runs/${encodeURIComponent(run)}`}>The run</a>
           {state === undefined ? null : <Status status={state} />}
           {kind === "receipt" && live ? (
             <Ask visit={visit} command="run.cancel" args={{ id: run }} label="Cancel" about={run} />
           ) : null}
-        </p>
+        </div>
       )}
       {offers ? (
         <Act visit={visit} command="run.as-me" args={{ message: id }} label="Run as me…" about={command} />
@@ -154,11 +154,11 @@ function Write({ visit, thread, channel }: { visit: Visit; thread: string | null
       <p id="text-hint" class="hint">
         A command's words and its arguments, such as schedule list. It runs with your grants, and its result comes here.
       </p>
-      <p class="row">
+      <div class="row">
         <button type="submit" class="primary">
           Send
         </button>
-      </p>
+      </div>
     </form>
   );
 }

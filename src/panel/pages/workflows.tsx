@@ -122,7 +122,7 @@ export async function workflowPage({ db, deps, now }: Visit, c: Context<Env>): P
         />
         <h2>Steps</h2>
         {steps.length === 0 ? (
-          <Empty>No step has been kept. A run keeps none: its page has its result.</Empty>
+          <Empty>No step has been kept: it has not begun, or its steps were deleted for their age.</Empty>
         ) : (
           <ol class="steps">
             {steps.map((step) => (
