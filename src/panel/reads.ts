@@ -105,7 +105,8 @@ export async function readLostRuns(db: D1Database): Promise<LostRow[]> {
   const { results } = await db
     .prepare(
       `SELECT id, command, actor, thread, ended_at FROM (
-         SELECT * FROM runs ORDER BY admitted_at DESC, id DESC LIMIT ${RUNS_LOOKED})
+         SELECT id, command, actor, thread, ended_at, status, admitted_at FROM runs
+         ORDER BY admitted_at DESC, id DESC LIMIT ${RUNS_LOOKED})
        WHERE status = 'lost' ORDER BY admitted_at DESC, id DESC LIMIT ${SHOWN_MOST}`,
     )
     .all<LostRow>();

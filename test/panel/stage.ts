@@ -2,6 +2,8 @@ import { env } from "cloudflare:workers";
 import * as v from "valibot";
 import { deploy } from "../../src/create-worker.ts";
 import { done } from "../../src/core/outcomes.ts";
+import { meterDb } from "../../src/db/client.ts";
+import { createMeter } from "../../src/db/meter.ts";
 import { job } from "../../src/jobs/catalog.ts";
 import { defineModule } from "../../src/outbox/module.ts";
 import { topic } from "../../src/outbox/topic.ts";
@@ -42,10 +44,11 @@ const runs = {
 
 export function createStage(subjects: readonly (keyof typeof TOKENS)[] = ["ann", "bob"]) {
   const world = createWorld([shop]);
+  const meter = createMeter();
   const deployment = deploy(
     { modules: [shop], catalog: [sweep, expiry] },
     {
-      DB,
+      DB: meterDb(DB, meter),
       ASSETS,
       ITEMS: world.queue,
       RUN: runs,
@@ -56,7 +59,7 @@ export function createStage(subjects: readonly (keyof typeof TOKENS)[] = ["ann",
     world.runtime.ports,
   );
   if (deployment.runtime === null) throw new Error(JSON.stringify(deployment.problems));
-  return { world, browser: () => createBrowser(deployment) };
+  return { world, meter, browser: () => createBrowser(deployment) };
 }
 
 export type Browser = ReturnType<typeof createBrowser>;
