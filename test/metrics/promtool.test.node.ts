@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterAll, beforeAll, expect, test } from "vitest";
@@ -60,6 +60,23 @@ test("promtool finds nothing, neither in a fresh runtime's metrics nor in a used
   expect(used).toContain('duework_hour_ticks{state="closed"} 2');
   expect(used).toMatch(/duework_hour_firings\{outcome="[a-z:_]+"\} \d/);
   expect(lint(used)).toEqual({ status: 0, said: "" });
+});
+
+test("the alerts of docs/operations.md are PromQL over metrics that there are", async () => {
+  const page = readFileSync(path.resolve(import.meta.dirname, "../../docs/operations.md"), "utf8");
+  const [, section = ""] = page.split("\n## What to have Prometheus tell\n");
+  const rows = [...section.matchAll(/^\| ([a-z][^|]*?) \| `((?:\\\||[^|`])+)` \|/gm)];
+  const rules = rows.map(([, alert, expr = ""]) => ({ alert, expr: expr.replaceAll("\\|", "|") }));
+  expect(rules.length).toBeGreaterThan(12);
+  const file = path.join(folder, "rules.yml");
+  writeFileSync(file, JSON.stringify({ groups: [{ name: "duework", rules }] }));
+  const { status, stdout, stderr } = spawnSync("promtool", ["check", "rules", file], { encoding: "utf8" });
+  expect({ status, said: stdout + stderr }).toMatchObject({ status: 0 });
+
+  const source = readFileSync(path.resolve(import.meta.dirname, "../../src/api/metrics.ts"), "utf8");
+  const known = new Set([...source.matchAll(/"(duework_\w+)"/g)].map(([, name]) => name));
+  const named = rules.flatMap(({ expr }) => [...expr.matchAll(/duework_\w+/g)].map(([name]) => name));
+  expect(named.filter((name) => !known.has(name))).toEqual([]);
 });
 
 test("promtool finds what it is asked to find", () => {
