@@ -1,6 +1,6 @@
 import { beforeEach, describe, expect, test } from "vitest";
-import { MINUTE } from "../../src/core/time.ts";
-import { clear, createStage, DB } from "./stage.ts";
+import { job } from "../../src/jobs/catalog.ts";
+import { clear, createStage, DB, type Stage } from "./stage.ts";
 
 beforeEach(clear);
 
@@ -50,7 +50,12 @@ describe("the trace: a roll during the tick, and a schedule whose text would wri
     expect(await stage.allRuns()).toHaveLength(1);
     const said = await stage.messages(bump?.thread ?? null);
     expect(said.map(({ kind }) => kind)).toEqual(["lead", "refusal"]);
-    expect(JSON.parse(said[1]?.data ?? "{}")).toMatchObject({ code: "schedule_write", form: "probe change" });
+    expect(JSON.parse(said[1]?.data ?? "{}")).toMatchObject({
+      code: "schedule_write",
+      command: "probe.change",
+      args: {},
+    });
+    expect(said[1]?.text).toMatch(/\nprobe change$/);
 
     // 6: a version dies between the claim and the instance, for as long as a run may wait.
     stage.runs.mode = "refuse";
@@ -320,5 +325,53 @@ test("with no stored row a tick writes nothing about schedules", async () => {
   const tables = ["schedules", "firings", "runs", "threads", "messages"];
   for (const table of tables) expect(await DB.prepare(`SELECT count(*) AS n FROM ${table}`).first("n")).toBe(0);
   expect(before.rowsWritten).toBeLessThanOrEqual(2);
-  expect(MINUTE).toBe(60_000);
+});
+
+test("the catalog's jobs fire exactly the same beside rows that are due, off, bad and as many as there may be", async () => {
+  const work = (id: string, cron: string) => job({ id, cron, processor: { kind: "module", handle: async () => {} } });
+  const jobs = [work("minutely", "* * * * *"), work("fifth", "*/5 * * * *")];
+  const env = { ENABLED_JOBS: "minutely,fifth", WORKER_PROCESSORS: "minutely,fifth" };
+  const slotsOf = async (prepare: (stage: Stage) => Promise<void>) => {
+    await clear();
+    const stage = await createStage({ start: at("10T02:58"), jobs, env });
+    await prepare(stage);
+    const sent: unknown[] = [];
+    for (let minute = 0; minute < 7; minute += 1) {
+      stage.minutes(minute === 3 ? 4 : 1);
+      await stage.tick();
+      sent.push(...stage.queue.take().map(({ body }) => body));
+    }
+    const { results } = await DB.prepare("SELECT * FROM slots ORDER BY job, slot").all();
+    return { results, sent };
+  };
+  const alone = await slotsOf(async () => {});
+  const beside = await slotsOf(async (stage) => {
+    for (let n = 0; n < 97; n += 1) await stage.add(`s${n}`, "* * * * *", n % 2 === 0 ? "probe look" : "probe change");
+    await stage.add("off", "* * * * *", "probe look");
+    await stage.command("amy", "schedule.disable", { name: "off" });
+    await stage.add("bad", "* * * * *", "probe look");
+    await DB.prepare("UPDATE schedules SET cron = 'nonsense', grants = '[' WHERE name = 'bad'").run();
+    await stage.add("minutely", "* * * * *", "probe look");
+  });
+  expect(beside).toEqual(alone);
+  expect(alone.results.length).toBeGreaterThan(3);
+});
+
+test("a read that fails fires nothing, is said once, and the next tick makes good", async () => {
+  const stage = await createStage({ start: at("10T02:59") });
+  await stage.add("often", "* * * * *", "probe look");
+  stage.to(at("10T03:00"));
+  const shut = new Proxy(DB, {
+    get(target, name) {
+      if (name === "batch") return () => Promise.reject(new Error("D1_ERROR: D1 DB is overloaded."));
+      const member = Reflect.get(target, name, target);
+      return typeof member === "function" ? member.bind(target) : member;
+    },
+  });
+  await expect(stage.tick(undefined, await stage.version(shut))).rejects.toThrow("overloaded");
+  expect(await stage.firings()).toEqual([]);
+  expect(stage.logs.filter(({ level }) => level === "error")).toEqual([]);
+  stage.to(at("10T03:01"));
+  await stage.tick();
+  expect(await stage.firings()).toMatchObject([{ slot: at("10T03:01"), missed: 1, outcome: "admitted" }]);
 });
