@@ -6,12 +6,13 @@ import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import { type Actor, holds } from "./actor.ts";
-import { carryOut, type Said } from "./decide.ts";
+import { chatForm } from "./chat.ts";
+import { carryOut, type Said, secretMessage } from "./decide.ts";
 import { define, type Registered } from "./define.ts";
 import { launch } from "./dispatch.ts";
 import type { Dispatcher } from "./dispatcher.ts";
 import { may } from "./policy.ts";
-import { admit } from "./runs.ts";
+import { admit, yieldPlace } from "./runs.ts";
 import { findMessage, findThread, type MessageRow, say, type ThreadRow } from "./threads.ts";
 
 /**
@@ -29,7 +30,6 @@ const saidSchema = v.object({
   command: v.string(),
   args: v.record(v.string(), v.unknown()),
   scope: v.nullable(v.string()),
-  form: v.string(),
 });
 
 interface Row {
@@ -53,12 +53,13 @@ async function readOffer(
   const command = parsed.success ? registry.get(parsed.output.command) : undefined;
   const thread = await findThread(db, { id: message.thread }).first<ThreadRow>();
   if (!parsed.success || command === undefined || thread === null) return null;
-  const { args: input, scope, form } = parsed.output;
-  return { said: { command, input, scope, form }, thread };
+  const { args: input, scope } = parsed.output;
+  return { said: { command, input, scope, form: chatForm(command, input, scope) }, thread };
 }
 
 function mayRun(actor: Actor, { command, scope }: Said, { channel }: ThreadRow) {
   if (!holds(actor, "channels", channel)) return refuse("not_granted", "channel", `this needs the channel ${channel}`);
+  if (command.secret) return refuse("secret_answer", "message", secretMessage(command));
   return may(actor, command, { channel, scope });
 }
 
@@ -125,9 +126,11 @@ async function confirm(
   const place = { actor, channel, thread, runId, at: now, firing: null, admitIf: { confirmation: id } };
   const { run, reply } = carryOut({ kind: "run", said: offer.said }, place);
   if (run === null || reply === null) throw new Error("a run was not carried out");
-  const [admitted, confirmed] = await dispatcher.channels.commit(
+  const result = { runId, thread };
+  const [, admitted, confirmed] = await dispatcher.channels.commit(
     invocation,
     [
+      yieldPlace(db, { thread, confirmation: id, result }, now),
       admit(db, [run], now),
       db
         .prepare(
@@ -148,7 +151,7 @@ async function confirm(
     return done === null ? refuse("thread_busy", "thread", "the thread has a live run: wait for its result") : used();
   }
   await launch(invocation, dispatcher, [runId]);
-  return { ok: true, result: { runId, thread } };
+  return { ok: true, result };
 }
 
 function forget(db: D1Database, now: number): D1PreparedStatement {

@@ -10,7 +10,7 @@ import { route } from "./router.ts";
 import type { AdmitIf, NewRun } from "./runs.ts";
 import type { NewMessage, Only } from "./threads.ts";
 
-/** Of a command's text form, a message shows this much, UTF-16 units; its data hold the whole. */
+/** Of a command's text form, a message shows this much, UTF-16 units; its data hold what it is made of. */
 const FORM_CHARS = 1_000;
 
 /** Why a dispatch starts no run. Stable: a firing's outcome is `refused:<code>`. */
@@ -58,11 +58,26 @@ export async function decide(
   const allowed = may(actor, command, { channel: actor.kind === "user" ? channel : null, scope });
   if (!allowed.ok) return { kind: "refused", ...allowed, said };
   if (command.secret) {
-    const message = `${command.name} answers a secret, which a thread would keep: use the API or the command line`;
     const code = actor.kind === "schedule" ? "bad_arguments" : "secret_answer";
-    return { kind: "refused", code, field: "text", message, said };
+    return { kind: "refused", code, field: "text", message: secretMessage(command), said };
   }
-  return inferred && command.effect === "write" ? { kind: "offer", said } : { kind: "run", said };
+  if (!inferred || !needsWord(command)) return { kind: "run", said };
+  if (actor.kind === "user") return { kind: "offer", said };
+  const message = `${command.name} was inferred, and would write: its own form says it`;
+  return { kind: "refused", code: "schedule_write", field: "text", message, said };
+}
+
+/** Why a command of this kind is no text's: a thread keeps what is said in it. */
+export function secretMessage({ name }: Registered): string {
+  return `${name} answers a secret, which a thread would keep: use the API or the command line`;
+}
+
+/**
+ * What no router starts by itself: what writes, also by way of a plan; and what is a person's own business, such as a
+ * text or a confirmation within the text.
+ */
+function needsWord({ name, effect, personOnly }: Registered): boolean {
+  return effect === "write" || personOnly || name === "plan.run";
 }
 
 /** Refuses the runs of plans that may not run now. One read, and none when no decision is about a plan. */
@@ -162,6 +177,6 @@ export function carryOut(decision: Decision, place: Place): { run: NewRun | null
 /** A form as a message shows it: a hundred long ones must fit in one statement. */
 const shown = (form: string) => safeText(form, FORM_CHARS);
 
-function dataOf({ command, input, scope, form }: Said) {
-  return { command: command.name, args: input, scope, form };
+function dataOf({ command, input, scope }: Said) {
+  return { command: command.name, args: input, scope };
 }

@@ -32,7 +32,9 @@ export async function execute(
   const reading = readingOnly(invocation, (first) => {
     refusal ??= first;
   });
-  const answer = await command.run(checked.args, reading, actor, scope).catch((error: unknown) => {
+  // Async, so that a command that throws at once is one that rejects.
+  const run = async () => command.run(checked.args, reading, actor, scope);
+  const answer = await run().catch((error: unknown) => {
     if (refusal === null) throw error;
     return null;
   });

@@ -1,7 +1,8 @@
 import * as v from "valibot";
-import { type Actor, lacking } from "./actor.ts";
+import type { Actor } from "./actor.ts";
 import { SCOPE } from "./chat.ts";
 import type { Registered } from "./define.ts";
+import { may } from "./policy.ts";
 
 /** The steps of a plan: which commands it may hold, what they need, and by what they are known again. */
 
@@ -38,8 +39,8 @@ export function unfit(command: Registered | undefined): string | null {
   return command.secret ? "its answer is a secret, which a plan would not keep" : null;
 }
 
-/** What an actor lacks of what a step needs. Its effect is not asked: the approval stands in for the hand. */
-export function missingFor({ scope }: Step, { grant }: Registered, actor: Actor): string | null {
-  const wanted = { actions: [grant], channels: [], scopes: scope === null ? [] : [scope] };
-  return lacking(actor, wanted)?.entry ?? null;
+/** What an actor lacks of what a step needs. The approval stands in for the hand: he is asked as a person would be. */
+export function missingFor({ scope }: Step, command: Registered, actor: Actor): string | null {
+  const allowed = may({ ...actor, kind: "user" }, command, { scope });
+  return allowed.ok ? null : allowed.field;
 }

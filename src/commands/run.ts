@@ -144,11 +144,22 @@ export async function endAndTell(
 const failed = (error: string): RunEnd => ({ status: "failed", result: null, error });
 const lost = (error: string): RunEnd => ({ status: "lost", result: null, error });
 
-/** A result as JSON that any store takes. One that is too long is kept as far as it goes. */
+/**
+ * A result as JSON that any store takes. One that is too long, or no JSON, is kept as far as it goes. Never throws: what
+ * the command did is done, whatever it says of it.
+ */
 function resultText(result: unknown): string {
   const json = checkJson(result ?? null, { maxBytes: RESULT_CHARS });
   if (json.ok) return json.json;
-  return JSON.stringify({ truncated: safeText(JSON.stringify(result), RESULT_CHARS / 4), why: json.problem });
+  return JSON.stringify({ truncated: safeText(jsonLike(result), RESULT_CHARS / 4), why: json.problem });
+}
+
+function jsonLike(value: unknown): unknown {
+  try {
+    return JSON.stringify(value, (_, one: unknown) => (typeof one === "bigint" ? String(one) : one));
+  } catch {
+    return value;
+  }
 }
 
 function resultMessage({ command }: RunRow, { status, result, error }: RunEnd): string {

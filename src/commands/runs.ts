@@ -93,15 +93,20 @@ export function admit(db: D1Database, runs: readonly NewRun[], now: number): D1P
        FROM json_each(?1) j
        WHERE CASE j.value->>'guard'
          WHEN 'claim' THEN EXISTS (SELECT 1 FROM schedules WHERE id = j.value->>'ref' AND claim = j.value->>'with')
-         WHEN 'refire' THEN EXISTS (SELECT 1 FROM firings WHERE id = j.value->>'ref' AND run IS j.value->>'with'
-           AND outcome <> 'admitted')
-         WHEN 'confirmation' THEN EXISTS (SELECT 1 FROM confirmations c WHERE c.id = j.value->>'ref'
-           AND c.confirmed_at IS NULL AND c.expires_at > ?2
-           AND NOT EXISTS (SELECT 1 FROM confirmations d WHERE d.message = c.message AND d.confirmed_at IS NOT NULL))
+         WHEN 'refire' THEN EXISTS (SELECT 1 FROM firings f JOIN schedules s ON s.id = f.schedule AND s.claim = f.id
+           WHERE f.id = j.value->>'ref' AND f.run IS j.value->>'with' AND f.outcome <> 'admitted')
+         WHEN 'confirmation' THEN EXISTS (SELECT 1 FROM confirmations c
+           WHERE c.id = j.value->>'ref' AND ${mayBeConfirmed("?2")})
          ELSE 1 END
        ON CONFLICT DO NOTHING RETURNING id`,
     )
     .bind(JSON.stringify(rows), now);
+}
+
+/** Of the confirmation `c`: it is still asked for, and nobody has confirmed the same message. */
+function mayBeConfirmed(now: string): string {
+  return `c.confirmed_at IS NULL AND c.expires_at > ${now}
+    AND NOT EXISTS (SELECT 1 FROM confirmations d WHERE d.message = c.message AND d.confirmed_at IS NOT NULL)`;
 }
 
 function guardOf(admitIf: AdmitIf | undefined): { guard: string | null; ref: string | null; with: string | null } {
@@ -144,6 +149,24 @@ export function endRun(db: D1Database, id: string, end: RunEnd, now: number): D1
     .bind(id, end.status, end.result, end.error, now);
 }
 
+/**
+ * Ends the run that gives a confirmation by a text in the very thread that asked for it, if the confirmation may still
+ * be given: what is confirmed takes its place. In front of {@link admit}, in the same batch.
+ */
+export function yieldPlace(
+  db: D1Database,
+  { thread, confirmation, result }: { thread: string; confirmation: string; result: unknown },
+  now: number,
+): D1PreparedStatement {
+  return db
+    .prepare(
+      `UPDATE runs SET status = 'succeeded', result = ?3, ended_at = ?4
+       WHERE thread = ?1 AND ended_at IS NULL AND command = 'run.confirm' AND args->>'id' = ?2
+         AND EXISTS (SELECT 1 FROM confirmations c WHERE c.id = ?2 AND ${mayBeConfirmed("?4")})`,
+    )
+    .bind(thread, confirmation, JSON.stringify(result), now);
+}
+
 /** Runs that need the tick: admitted and perhaps without an instance, or running and not looked at for a while. */
 export function readOpenRuns(db: D1Database, now: number): D1PreparedStatement {
   const columns = "id, status, admitted_at, started_at, thread, firing, command, actor";
@@ -168,7 +191,7 @@ export function closeNotStarted(db: D1Database, now: number): D1PreparedStatemen
   return db
     .prepare(
       `UPDATE runs SET status = 'not_started', ended_at = ?1
-       WHERE ended_at IS NULL AND status = 'admitted' AND admitted_at <= ?2 RETURNING id`,
+       WHERE ended_at IS NULL AND status = 'admitted' AND admitted_at <= ?2 RETURNING id, command`,
     )
     .bind(now, now - START_WITHIN_MS);
 }

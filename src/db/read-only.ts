@@ -38,11 +38,11 @@ export function readOnlyDb<Client extends D1Database | D1DatabaseSession>(
 }
 
 /**
- * SQL in pieces, as SQLite cuts it: what holds no word (comments, strings, names in quotes, variables, numbers), then
- * words, then the marks that matter here.
+ * SQL in pieces, as SQLite cuts it: what holds no word (byte order marks, comments, strings, names in quotes, variables,
+ * numbers), then words, then the marks that matter here.
  */
 const PIECES =
-  /--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)|'(?:[^']|'')*(?:'|$)|"(?:[^"]|"")*(?:"|$)|`(?:[^`]|``)*(?:`|$)|\[[^\]]*(?:\]|$)|[?$@:#][\w$:\u0080-\u{10ffff}]*(?:\([^\s)]*\))?|\d[\w.]*|([A-Za-z_\u0080-\u{10ffff}][\w$\u0080-\u{10ffff}]*)|([();])/gu;
+  /\uFEFF|--[^\n]*|\/\*[\s\S]*?(?:\*\/|$)|'(?:[^']|'')*(?:'|$)|"(?:[^"]|"")*(?:"|$)|`(?:[^`]|``)*(?:`|$)|\[[^\]]*(?:\]|$)|[?$@:#][\w$:\u0080-\u{10ffff}]*(?:\([^\s)]*\))?|\d[\w.]*|([A-Za-z_\u0080-\u{10ffff}][\w$\u0080-\u{10ffff}]*)|([();])/gu;
 
 /** Where the statement behind `WITH … AS (…)` begins, once its parentheses are closed. */
 const VERBS = new Set(["SELECT", "VALUES", "INSERT", "REPLACE", "UPDATE", "DELETE"]);

@@ -35,7 +35,7 @@ beforeEach(async () => {
   await DB.exec("DELETE FROM plans");
   const list = [
     make("shop.open"),
-    make("shop.close"),
+    make("shop.close", { scoped: false }),
     make("stock.count"),
     make("shop.look", { effect: "read" }),
     make("shop.start", { effect: "exec" }),
@@ -182,7 +182,7 @@ describe("a plan", () => {
   });
 
   test("runs nothing when its runner lacks what its last command needs", async () => {
-    await approve(["shop open a", "in acme/api: stock count b"]);
+    await approve(["shop close a", "in acme/api: stock count b"]);
     for (const [actor, missing] of [
       [runner(["plan:run", "shop:write"], ["acme/api"]), "stock:write"],
       [runner(["plan:run", "shop:write", "stock:write"]), "acme/api"],
