@@ -11,7 +11,7 @@ import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
 import { dueOf } from "./due.ts";
 import { fire, judge, leadOf } from "./fire.ts";
-import { type FiringRow, findFiring, findLastOf, type LastFiring, markClaimed, refire } from "./firings.ts";
+import { type FiringRow, findLastOf, type LastFiring, markClaimed, refire } from "./firings.ts";
 import { findSchedule, type ReadRow, readRow, type ScheduleRow } from "./rows.ts";
 
 /** Times that a press looks anew when another was faster: each time somebody else has won, so it ends. */
@@ -62,7 +62,7 @@ async function fireOn(
       return answerOf(firing, run);
     }
     // Nobody began it, and no tick has said so yet.
-    await db.batch([closeNotStarted(db, now), markClaimed(db, now)]);
+    await db.batch([markClaimed(db, now), closeNotStarted(db, now)]);
     return null;
   }
   if (firing.run_status === "running") return answerOf(firing, run);
@@ -144,8 +144,10 @@ async function dispatchAgain(
     messages.map(({ id }) => ({ channel: row.channel, message: id })),
   );
   if (admitted?.results.length === 0) {
-    const live = await findFiring(db, firing.id).first<FiringRow>();
-    if (live?.outcome === "admitted") return answerOf(live, live.run);
+    const last = await findLastOf(db, row.name).first<LastFiring>();
+    // Its schedule was removed, or another minute was claimed.
+    if (last?.id !== firing.id) return null;
+    if (last.outcome === "admitted") return answerOf(last, last.run);
     return refuse("thread_busy", "thread", "the thread has a live run: wait for its result, or cancel it");
   }
   await launch(invocation, dispatcher, [run.id]);

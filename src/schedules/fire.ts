@@ -10,7 +10,7 @@ import { HOUR, isoInstant } from "../core/time.ts";
 import { inParts } from "../outbox/items.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
-import { dueOf } from "./due.ts";
+import { dueOf, sinceOf } from "./due.ts";
 import { forgetFirings, type NewFiring, recordFirings } from "./firings.ts";
 import { type Claim, claimSlots, type ReadRow, readRow, type ScheduleRow } from "./rows.ts";
 
@@ -53,6 +53,8 @@ export async function fireDue(
     const found = dueOf(read, now);
     return found === null ? [] : [{ read, due: found }];
   });
+  // Whoever has waited longest comes first, should not all fit in one call.
+  due.sort((a, b) => sinceOf(a.read.row) - sinceOf(b.read.row));
   if (due.length > 0 && dispatcher.runs === null) {
     runtime.ports.log({
       event: "schedules_idle",
@@ -111,10 +113,10 @@ export async function fire(
   const seqOf = createSeqs(runtime.ports.bytes);
   const plans = cases.map((one) => planOf(one, seqOf(now), now, who.by));
   const outcomes = new Map<string, { outcome: string; run: string | null }>();
-  for (const part of inParts(plans, sizeOf)) {
-    for (const { id, outcome, run } of await commit(invocation, dispatcher, part, who.byHand)) {
-      outcomes.set(id, { outcome, run });
-    }
+  // What does not fit in one call is due still at the next tick, so that long texts leave a tick its statements.
+  const [part = []] = inParts(plans, sizeOf);
+  for (const { id, outcome, run } of await commit(invocation, dispatcher, part, who.byHand)) {
+    outcomes.set(id, { outcome, run });
   }
   const admitted = [...outcomes.values()].flatMap(({ run }) => run ?? []);
   for (const { firing } of plans) {
@@ -194,9 +196,16 @@ function leadText({ name, cron, time_zone, text }: ScheduleRow, slot: number): s
   return `${name}: ${cron} (${time_zone}), for ${isoInstant(slot)}\n${text}`;
 }
 
-/** About how long a plan is as JSON: a statement's parameter is bounded. */
-function sizeOf({ run, messages }: FirePlan): number {
-  return 1_000 + JSON.stringify(run?.args ?? {}).length + JSON.stringify(messages).length;
+/** Bytes that the conditions of a row take in a parameter besides what the row says, at most. */
+const CONDITION_BYTES = 500;
+
+/** How much of a statement's parameter a plan takes at most, as {@link inParts} counts: a character is three bytes. */
+function sizeOf({ run, firing, messages }: FirePlan): number {
+  const bytes = (row: unknown) => new TextEncoder().encode(JSON.stringify(row)).length;
+  // Written as text within the JSON, as the statements have it.
+  const ofRun = run === null ? 0 : bytes({ ...run, args: JSON.stringify(run.args) });
+  const ofMessages = bytes(messages.map(({ data, ...rest }) => ({ ...rest, data: JSON.stringify(data ?? {}) })));
+  return Math.ceil((Math.max(ofRun, ofMessages, bytes(firing)) + CONDITION_BYTES) / 3);
 }
 
 interface Recorded {

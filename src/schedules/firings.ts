@@ -1,16 +1,19 @@
-import type { RunStatus } from "../commands/runs.ts";
+import { type RunStatus, START_WITHIN_MS } from "../commands/runs.ts";
 import { DAY } from "../core/time.ts";
 
 /** Every statement that writes `firings`: what became of each claimed minute of a schedule. */
 
 /**
- * How long firings are kept, ms; and the newest of each schedule stay however old they are, so that a weekly one has a
- * history beside a minutely one's.
+ * How long firings are kept, ms; and the newest of each schedule that there is stay however old they are, so that a
+ * weekly one has a history beside a minutely one's.
  */
 export const KEEP_FIRINGS_MS = 30 * DAY;
 export const KEEP_NEWEST = 50;
 /** How many a schedule loses at most when it fires: more than it gains. */
 const FORGET_FIRINGS = 3;
+/** How many go of one that was removed, and among how many schedules it is looked for, the first added first. */
+const FORGET_REMOVED = 20;
+const SCHEDULES_LOOKED_AT = 300;
 
 export interface NewFiring {
   id: string;
@@ -83,22 +86,40 @@ export function refire(
     .bind(firing.id, firing.run, to.run, to.thread, to.by);
 }
 
-/** Says of firings whose run was closed because nobody began it that they were claimed and did not start. */
+/**
+ * Says of firings whose run nobody began in time that they were claimed and did not start. Before the statement that
+ * closes those runs, in the same batch: of closed runs there are many.
+ */
 export function markClaimed(db: D1Database, now: number): D1PreparedStatement {
   return db
     .prepare(
       `UPDATE firings SET outcome = 'claimed', detail = 'its run never began'
-       WHERE outcome = 'admitted' AND run IN (SELECT id FROM runs WHERE status = 'not_started' AND ended_at = ?1)
+       WHERE outcome = 'admitted' AND run IN (
+         SELECT id FROM runs WHERE ended_at IS NULL AND status = 'admitted' AND admitted_at <= ?1)
        RETURNING id, name`,
     )
-    .bind(now);
+    .bind(now - START_WITHIN_MS);
 }
 
-/** Deletes old firings of the schedules that fire: a few of each, so that it costs the schedule that fires. */
+/**
+ * Deletes old firings of the schedules that fire: a few of each, so that it costs the schedule that fires. And some of
+ * one schedule that was removed, which fires no more: of those none stay. It steps from one schedule to the next.
+ */
 export function forgetFirings(db: D1Database, schedules: readonly string[], now: number): D1PreparedStatement {
   return db
     .prepare(
-      `DELETE FROM firings WHERE id IN (
+      `WITH RECURSIVE known (schedule) AS (
+         SELECT min(schedule) FROM firings
+         UNION ALL
+         SELECT (SELECT min(f.schedule) FROM firings f WHERE f.schedule > known.schedule) FROM known
+         WHERE known.schedule IS NOT NULL LIMIT ${SCHEDULES_LOOKED_AT}),
+       removed AS (
+         SELECT schedule FROM known WHERE schedule NOT IN (SELECT id FROM schedules)
+           AND (SELECT claimed_at FROM firings f WHERE f.schedule = known.schedule ORDER BY f.slot LIMIT 1) < ?2 LIMIT 1)
+       DELETE FROM firings WHERE id IN (
+         SELECT id FROM (SELECT id FROM firings WHERE schedule = (SELECT schedule FROM removed) AND claimed_at < ?2
+           ORDER BY slot LIMIT ${FORGET_REMOVED})
+         UNION ALL
          SELECT f.id FROM json_each(?1) j JOIN firings f ON f.id IN (
            SELECT id FROM firings WHERE schedule = j.value ORDER BY slot LIMIT ${FORGET_FIRINGS})
          WHERE f.claimed_at < ?2 AND EXISTS (SELECT 1 FROM firings g
@@ -119,11 +140,6 @@ export function listFirings(
   return name === null
     ? db.prepare(`SELECT * FROM firings WHERE (claimed_at, id) < (?1, ?2) ${order}`).bind(...bound)
     : db.prepare(`SELECT * FROM firings WHERE name = ?4 AND (claimed_at, id) < (?1, ?2) ${order}`).bind(...bound, name);
-}
-
-/** A firing by its id. */
-export function findFiring(db: D1Database, id: string): D1PreparedStatement {
-  return db.prepare("SELECT * FROM firings WHERE id = ?1").bind(id);
 }
 
 /** A firing with its run, as far as there is one. */

@@ -29,8 +29,8 @@ export async function makeGood(
   const admitted = open.filter(({ status }) => status === "admitted");
   const late = admitted.filter(({ admitted_at }) => admitted_at <= now - START_WITHIN_MS);
   if (late.length > 0) {
-    const [, claimed] = await db.batch([closeNotStarted(db, now), markClaimed(db, now)]);
-    for (const { id, command } of late) {
+    const [claimed, closed] = await db.batch([markClaimed(db, now), closeNotStarted(db, now)]);
+    for (const { id, command } of (closed?.results ?? []) as { id: string; command: string }[]) {
       runtime.ports.log({
         event: "run_not_started",
         level: "error",
@@ -45,7 +45,9 @@ export async function makeGood(
   }
   const waiting = admitted.filter((run) => !late.includes(run)).map(({ id }) => id);
   const failed = waiting.length === 0 ? 0 : await launch(invocation, dispatcher, waiting);
-  const running = meter.queries > QUERIES_BEFORE_A_LOOK ? [] : open.filter(({ status }) => status === "running");
+  const quiet = meter.queries <= QUERIES_BEFORE_A_LOOK;
+  // However busy the ticks are, nobody holds a thread for longer than a run may take.
+  const running = open.filter((run) => run.status === "running" && (quiet || outlasted(run, now)));
   for (const run of running) await look(invocation, dispatcher, run);
   if (running.length > 0) {
     const ids = running.map(({ id }) => id);
@@ -54,12 +56,16 @@ export async function makeGood(
   return failed;
 }
 
+function outlasted({ started_at }: OpenRun, now: number): boolean {
+  return (started_at ?? now) <= now - RUN_MS;
+}
+
 /** Looks whether a running run's instance is still there; it was, so asking for it makes no phantom. */
 async function look(invocation: Invocation, { runs, channels }: Dispatcher, run: OpenRun): Promise<void> {
   const { now, meter } = invocation;
   const gone = (error: string) =>
     endAndTell(invocation, channels, run.id, { status: "lost", result: null, error: `its instance ${error}` });
-  if ((run.started_at ?? now) <= now - RUN_MS) {
+  if (outlasted(run, now)) {
     await gone("outlasted the time of a run");
     return;
   }

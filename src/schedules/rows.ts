@@ -5,6 +5,7 @@ import { nextFire } from "../core/calendar.ts";
 import { type Cron, parseCron } from "../core/cron.ts";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
+import { isoInstant } from "../core/time.ts";
 import { parseZone } from "../core/zone.ts";
 
 /** Every statement that writes `schedules`, and how a row is read: what a person may add is what may fire. */
@@ -86,6 +87,10 @@ export function readWhen(
   return { ok: true, cron: parsed.cron, zone: zone.zone };
 }
 
+/** ms since 1970, no later than a Date holds. */
+const instant = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8_640_000_000_000_000));
+const instantsSchema = v.object({ created_at: instant, anchored_at: instant, last_slot: v.nullable(instant) });
+
 const storedSchema = v.object({
   text,
   channel: v.pipe(v.string(), v.regex(CHANNEL)),
@@ -103,13 +108,22 @@ export interface ReadRow {
 /** Reads a stored row, which may have been written by hand or by an older version. Never throws. */
 export function readRow(row: ScheduleRow, now: number): ReadRow {
   const when = readWhen(row.cron, row.time_zone, now);
+  const instants = v.safeParse(instantsSchema, row);
   const stored = v.safeParse(storedSchema, row);
-  const problem = when.ok
-    ? stored.success
-      ? null
-      : `${v.getDotPath(stored.issues[0]) ?? "row"}: ${stored.issues[0].message}`
-    : `${when.field}: ${when.message}`;
-  return { row, when: when.ok ? when : null, grants: stored.success ? stored.output.grants : null, problem };
+  const [issue] = [...(instants.issues ?? []), ...(stored.issues ?? [])];
+  const wrong = issue === undefined ? null : `${v.getDotPath(issue) ?? "row"}: ${issue.message}`;
+  return {
+    row,
+    // What is no instant is in no calendar.
+    when: when.ok && instants.success ? when : null,
+    grants: stored.success ? stored.output.grants : null,
+    problem: when.ok ? wrong : `${when.field}: ${when.message}`,
+  };
+}
+
+/** An instant of a row as every surface shows it; null = it is none. */
+export function instantText(at: number): string | null {
+  return v.is(instant, at) ? isoInstant(at) : null;
 }
 
 const SELECT = `SELECT s.*, CASE WHEN c.gone_at IS NOT NULL THEN c.checked_at END AS channel_gone_at

@@ -9,7 +9,7 @@ import type { JobsAtWork } from "../jobs/selection.ts";
 import { type JobRow, readJobs } from "../jobs/slots.ts";
 import { sinceOf } from "./due.ts";
 import { findLast, type LastFiring } from "./firings.ts";
-import { type ReadRow, readRow, readSchedules, type ScheduleRow } from "./rows.ts";
+import { instantText, type ReadRow, readRow, readSchedules, type ScheduleRow } from "./rows.ts";
 
 export type ScheduleState = "waiting" | "starting" | "claimed_not_started" | "refused" | "invalid" | "disabled";
 
@@ -121,7 +121,7 @@ function viewOfRow(read: ReadRow, last: LastFiring | null, now: number): Schedul
     standingThread: row.standing_thread,
     grants: known.success ? known.output : row.grants,
     enabled: row.enabled === 1,
-    createdAt: isoInstant(row.created_at),
+    createdAt: instantText(row.created_at),
     createdBy: row.created_by,
     lastFiring:
       last === null
