@@ -130,6 +130,7 @@ function givenBy(argv: readonly string[], entry: Entry, root: JsonSchema): Map<s
     }
   }
   for (const [name, { path, texts }] of given) {
+    if (path.some((_, length) => length > 0 && given.has(path.slice(0, length).join(".")))) throw twice(name);
     const kinds = kindsOf(schemaAt(root, path) ?? {}, root);
     if (texts.length > 1 && kinds.size > 0 && !kinds.has("array")) throw twice(name);
   }
@@ -230,7 +231,6 @@ function build(given: readonly Given[], root: JsonSchema): Record<string, unknow
     let place = input;
     for (const step of path.slice(0, -1)) {
       place[step] ??= Object.create(null);
-      if (typeof place[step] !== "object") throw twice(name);
       place = place[step] as Record<string, unknown>;
     }
     const last = path.at(-1) ?? "";

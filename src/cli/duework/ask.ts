@@ -37,7 +37,7 @@ export async function askFor(
   if (flags.json) screen.out(`${visibleJson(body.text)}\n`);
   else screen.out(told(entry, body.value, screen));
   if (ask.kind === "command" && ask.secret) {
-    screen.err(styled(screen, "yellow", "The secret above is shown this once: keep it now.\n"));
+    screen.err(`${styled(screen, "yellow", "The secret above is shown this once: keep it now.")}\n`);
   }
   const next = nextOf(resultOf(ask, body.value));
   if (next !== null) screen.err(`There is more: --cursor ${quoted(visible(next))}${isList ? ", or --all" : ""}\n`);

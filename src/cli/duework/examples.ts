@@ -1,5 +1,5 @@
 import type { Entry } from "./catalog.ts";
-import { kindsOf, resolved } from "./schema.ts";
+import { check, type JsonSchema, kindsOf, resolved } from "./schema.ts";
 import { visible } from "./visible.ts";
 
 /** A line that could be typed for each thing; a test holds each to the schema it is for. */
@@ -15,6 +15,8 @@ const EXAMPLES: Record<string, string> = {
   "job stop": 'duework job stop inventory-checkout-expiry "the storefront is down"',
   "merchants add": `duework merchants add 'accounts:=[{"id": "m1", "url": "https://shop.example/", "everySeconds": 60}]'`,
   "plan approve": `duework plan approve nightly 'commands:=["topic pause webhooks.deliver"]'`,
+  "quarantine revalidate":
+    'duework quarantine revalidate inventory-checkout-expiry 11111111-1111-4111-8111-111111111111 "the storefront is back"',
   "quarantine settle":
     'duework quarantine settle inventory-checkout-expiry 11111111-1111-4111-8111-111111111111 "mended by hand"',
   "schedule add":
@@ -35,17 +37,28 @@ export function exampleOf(entry: Entry): string {
   const required = Array.isArray(args?.required) ? args.required.map(String) : [];
   const properties = (args?.properties ?? {}) as Record<string, unknown>;
   const values = required.map((name) => {
-    const schema = resolved(properties[name], args ?? {});
-    const value = sample(name, schema.enum, kindsOf(schema, args ?? {}));
+    const value = sample(words[0] ?? "", name, resolved(properties[name], args ?? {}), args ?? {});
     return positional.includes(name) ? value : `--${name} ${value}`;
   });
   return visible(["duework", form, ...values].join(" "));
 }
 
-function sample(name: string, among: unknown, kinds: ReadonlySet<string>): string {
-  if (Array.isArray(among)) return String(among[0]);
+/** What this repository's own Worker calls some of its things. */
+const NAMES: Record<string, string> = {
+  "job id": "inventory-checkout-expiry",
+  "plan name": "nightly",
+  "schedule name": "nightly",
+  "workflow workflow": "run",
+};
+
+function sample(noun: string, name: string, schema: JsonSchema, root: JsonSchema): string {
+  const known = NAMES[`${noun} ${name}`];
+  if (known !== undefined) return known;
+  if (Array.isArray(schema.enum)) return String(schema.enum[0]);
+  const kinds = kindsOf(schema, root);
   if (kinds.has("integer") || kinds.has("number")) return "1";
   if (kinds.has("boolean")) return "true";
   if (kinds.has("object")) return "'{}'";
-  return name === "cron" ? '"0 3 * * *"' : name.toUpperCase();
+  // Capitals say that something is to be put there; some forms have none.
+  return check(schema, name.toUpperCase(), root) === null ? name.toUpperCase() : name.toLowerCase();
 }

@@ -2,7 +2,7 @@ import { optionsOf, toldOption } from "./arguments.ts";
 import { type Entry, nearest } from "./catalog.ts";
 import { exampleOf } from "./examples.ts";
 import { type Screen, styled } from "./screen.ts";
-import { visible } from "./visible.ts";
+import { cut, visible } from "./visible.ts";
 
 /** What the program says of itself, and of what a deployment can be asked. */
 
@@ -44,9 +44,13 @@ const formOf = ({ words }: Entry) => words.join(" ");
 /** Everything that can be asked, a line each. */
 export function listed(entries: readonly Entry[], screen: Screen): string {
   if (screen.columns === null) return entries.map((entry) => `${formOf(entry)}\t${visible(entry.help)}\n`).join("");
+  const { columns } = screen;
   const width = Math.max(0, ...entries.map((entry) => formOf(entry).length));
   return entries
-    .map((entry) => `${styled(screen, "bold", formOf(entry).padEnd(width))}  ${visible(entry.help)}\n`)
+    .map((entry) => {
+      const help = cut(visible(entry.help), Math.max(20, columns - width - 2));
+      return `${styled(screen, "bold", formOf(entry).padEnd(width))}  ${help}\n`;
+    })
     .join("");
 }
 

@@ -66,12 +66,12 @@ async function run(argv: readonly string[], around: Surroundings, secrets: strin
     return EXIT.done;
   }
   if (flags.token !== null) secrets.push(flags.token);
-  const open = async (deadlineMs = around.deadlineMs ?? REQUEST_MS) => {
+  const open: Open = async ({ deadlineMs = around.deadlineMs ?? REQUEST_MS, signal } = {}) => {
     const token = await readToken(flags, around.env);
     secrets.push(token);
     const from = flags.url === null ? "DUEWORK_URL" : "--url";
     const url = readUrl(flags.url ?? (around.env.DUEWORK_URL || USUAL_URL), from);
-    const deployment = connect({ url, token, deadlineMs });
+    const deployment = connect({ url, token, deadlineMs, ...(signal !== undefined && { signal }) });
     if (flags.urlBehind) await recognise(deployment);
     return deployment;
   };
@@ -88,6 +88,9 @@ async function run(argv: readonly string[], around: Surroundings, secrets: strin
       return ask(argv, words, flags, await open(), screen);
   }
 }
+
+/** Connects to the deployment that the flags and the environment name. */
+type Open = (options?: { deadlineMs?: number; signal?: AbortSignal }) => Promise<Deployment>;
 
 const TOKEN = /^[\x21-\x7e]{1,4096}$/;
 
@@ -143,7 +146,7 @@ async function listCommands(argv: readonly string[], flags: Flags, deployment: D
   return EXIT.done;
 }
 
-async function status(argv: readonly string[], flags: Flags, open: () => Promise<Deployment>, screen: Screen) {
+async function status(argv: readonly string[], flags: Flags, open: Open, screen: Screen) {
   const { check } = ownFlags(argv, 1, { check: { type: "boolean" } });
   if (flags.help) {
     screen.out(HELP);
@@ -156,16 +159,16 @@ async function status(argv: readonly string[], flags: Flags, open: () => Promise
   return check && now.needs.length + now.unseen.length > 0 ? EXIT.refused : EXIT.done;
 }
 
-async function watchStatus(argv: readonly string[], open: () => Promise<Deployment>, screen: Screen) {
+async function watchStatus(argv: readonly string[], open: Open, screen: Screen) {
   const { every, help } = ownFlags(argv, 1, { every: { type: "string" } });
   if (help) {
     screen.out(HELP);
     return EXIT.done;
   }
   const seconds = every === undefined ? WATCH_S : wholeNumber("--every", every, 1, 3_600);
-  const deployment = await open();
   const { signal, release } = endedByPerson(process);
   try {
+    const deployment = await open({ signal });
     await watch(deployment, screen, seconds * 1_000, () => process.stdout.rows ?? 24, signal);
   } finally {
     release();
@@ -173,10 +176,10 @@ async function watchStatus(argv: readonly string[], open: () => Promise<Deployme
   return EXIT.done;
 }
 
-async function complete(words: readonly string[], open: (ms: number) => Promise<Deployment>, screen: Screen) {
+async function complete(words: readonly string[], open: Open, screen: Screen) {
   const [, shell = ""] = words;
   if (!(SHELLS as readonly string[]).includes(shell)) throw new UsageError(`completion takes ${SHELLS.join(", ")}`);
-  const entries = await open(COMPLETION_MS)
+  const entries = await open({ deadlineMs: COMPLETION_MS })
     .then(loadCatalog)
     .catch((error: unknown): Entry[] => {
       screen.err(`duework: only the program's own words are completed: ${visible(toldError(error).message)}\n`);

@@ -2,7 +2,7 @@ import * as v from "valibot";
 import { type Body, type Deployment, RefusedError, UnreachableError } from "./deployment.ts";
 import { type Screen, styled } from "./screen.ts";
 import { tableOf } from "./table.ts";
-import { visible } from "./visible.ts";
+import { cut, visible } from "./visible.ts";
 
 /** How a deployment stands, read by a bounded number of requests. */
 
@@ -197,22 +197,25 @@ function runNeeds(all: v.InferOutput<typeof runs>["items"]): Need[] {
     .map(({ id, command }) => ({ what: `a run of ${command} was lost`, try: `run show ${id}` }));
 }
 
+/** Longest line on a pipe, characters. */
+const LINE = 2_000;
+
 /** A status as a screen of lines. */
 export function toldStatus(status: Status, url: string, screen: Screen): string {
   const { needs, unseen } = status;
-  const line = (text: string) => `${visible(text).slice(0, Math.max(40, (screen.columns ?? 2_000) - 2))}\n`;
+  const line = (text: string) => cut(visible(text), screen.columns ?? LINE);
   const todo = needs.flatMap((need) => [
-    `  ${line(need.what)}`,
-    ...(need.try === "" ? [] : [styled(screen, "dim", `    duework ${line(need.try).trimEnd()}`), "\n"]),
+    `${line(`  ${need.what}`)}\n`,
+    ...(need.try === "" ? [] : [`${styled(screen, "dim", line(`    duework ${need.try}`))}\n`]),
   ]);
   return [
     `${headline(status, url, screen)}\n\n`,
-    needs.length === 0 ? "Nothing needs a person.\n" : styled(screen, "red", `Needs a person: ${needs.length}\n`),
+    needs.length === 0 ? "Nothing needs a person.\n" : `${styled(screen, "red", `Needs a person: ${needs.length}`)}\n`,
     ...todo,
     ...section("Topics", topicRows(status), screen),
     ...section("Jobs", jobRows(status), screen),
     ...section("Schedules", scheduleRows(status), screen),
-    ...unseen.map((what) => styled(screen, "yellow", `Not looked at: ${line(what)}`)),
+    ...unseen.map((what) => `${styled(screen, "yellow", line(`Not looked at: ${what}`))}\n`),
   ].join("");
 }
 
@@ -227,7 +230,7 @@ const SHOWN = 15;
 function section(title: string, rows: readonly object[], screen: Screen): string[] {
   if (rows.length === 0) return [];
   const more = rows.length > SHOWN ? [`  and ${rows.length - SHOWN} more\n`] : [];
-  return ["\n", styled(screen, "bold", `${title}\n`), tableOf(rows.slice(0, SHOWN), screen), ...more];
+  return ["\n", `${styled(screen, "bold", title)}\n`, tableOf(rows.slice(0, SHOWN), screen), ...more];
 }
 
 function topicRows({ topics }: Status) {

@@ -55,18 +55,26 @@ function shownNames(rows: readonly Row[], names: readonly string[]): string[] {
 function aligned(rows: readonly Row[], names: readonly string[], screen: Screen, columns: number): string {
   // More of a cell than the terminal is wide can never be seen: a text of a megabyte is cut before all else.
   const cell = (value: unknown) => cut(visible(shortInstant(cellText(value)).slice(0, columns * 2)), columns);
-  const cells = [names.map(visible), ...rows.map((row) => names.map((name) => cell(row[name])))];
-  const widths = fitted(
-    names.map((_, column) => Math.max(...cells.map((line) => widthOf(line[column] ?? "")))),
-    columns,
+  const head = names.map(visible);
+  const cells = rows.map((row) => names.map((name) => cell(row[name])));
+  const natural = head.map((name, column) => {
+    return cells.reduce((most, line) => Math.max(most, widthOf(line[column] ?? "")), widthOf(name));
+  });
+  // Half an instant says nothing.
+  const least = natural.map((width, column) =>
+    cells.every((line) => /^(?:\d{4}-\d\d-\d\dT[\d:]{8}Z)?$/.test(line[column] ?? "")) ? width : NARROWEST,
   );
-  const lines = cells.map((line) =>
+  const widths = fitted(natural, least, columns);
+  const lines = [head, ...cells].map((line) =>
     widths
       .map((width, column) => pad(cut(line[column] ?? "", width), column === widths.length - 1 ? 0 : width))
       .join(" ".repeat(GAP))
       .trimEnd(),
   );
-  return lines.map((line, index) => `${index === 0 ? styled(screen, "bold", line) : line}\n`).join("");
+  const left = head.slice(widths.length);
+  const note =
+    left.length === 0 ? "" : `${styled(screen, "dim", cut(`Too narrow for: ${left.join(", ")}`, columns))}\n`;
+  return lines.map((line, index) => `${index === 0 ? styled(screen, "bold", line) : line}\n`).join("") + note;
 }
 
 /** An instant without its milliseconds. */
@@ -75,14 +83,15 @@ const shortInstant = (text: string) =>
 
 const pad = (text: string, width: number) => text + " ".repeat(Math.max(0, width - widthOf(text)));
 
-/** Widths that fit side by side: the widest gives way, and at last the last column goes. */
-function fitted(natural: readonly number[], columns: number): number[] {
+/** Widths that fit side by side: the widest that may gives way, and at last the last column goes. */
+function fitted(natural: readonly number[], least: readonly number[], columns: number): number[] {
   const widths = [...natural];
   const total = () => widths.reduce((sum, width) => sum + width, GAP * (widths.length - 1));
   while (widths.length > 1 && total() > columns) {
-    const widest = widths.indexOf(Math.max(...widths));
-    if ((widths[widest] ?? 0) > NARROWEST) widths[widest] = (widths[widest] ?? 0) - 1;
-    else widths.pop();
+    const spare = widths.map((width, column) => (width > (least[column] ?? 0) ? width : 0));
+    const most = Math.max(...spare);
+    if (most === 0) widths.pop();
+    else widths[spare.indexOf(most)] = most - 1;
   }
   return widths.length === 1 ? [Math.min(widths[0] ?? 0, columns)] : widths;
 }
