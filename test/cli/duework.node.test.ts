@@ -5,7 +5,9 @@ import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
 import path from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { connect } from "../../src/cli/duework/deployment.ts";
 import { duework } from "../../src/cli/duework/program.ts";
+import { watch } from "../../src/cli/duework/watch.ts";
 
 /** The command line against a server that replays answers: what it sends, what it shows, how it ends. */
 
@@ -375,6 +377,15 @@ describe("hostile rows", () => {
     expect(lines[2]?.indexOf("2")).toBe((lines[1]?.search(/1 +x/) ?? 0) - 2);
   });
 
+  test("a table that is too wide keeps its instants whole, and names what it leaves out", async () => {
+    const at = "2026-08-01T09:00:00.123Z";
+    answers["GET /api/topics"] = { body: { items: [{ name: "n".repeat(50), at, third: "t".repeat(50), last: 1 }] } };
+    const { out } = await run(["topics"], { columns: 40 });
+    expect(out).toBe(
+      `${["name".padEnd(8), "at".padEnd(20), "third"].join("  ")}\nnnnnnnn…  2026-08-01T09:00:00Z  ttttttt…\nToo narrow for: last\n`,
+    );
+  });
+
   test("in one thing, and in a refusal", async () => {
     answers["GET /api/items/x"] = { body: { id: evil, lastError: big, explanation: evil, steps: [{ name: evil }] } };
     const view = await run(["item", "show", "x"], { columns: 80 });
@@ -637,6 +648,31 @@ describe("status", () => {
     expect([first, third]).toEqual(Array(2).fill("ok tick 12 s ready 3 leased 1 dead 0 needs 0"));
     expect(second).toMatch(/^unreachable: /);
   });
+});
+
+test("watch draws over itself on a terminal, never more than it has lines, and gives it back at the end", async () => {
+  const items = Array.from({ length: 40 }, (_, n) => ({ n }));
+  answers["GET /healthz"] = { body: { status: "ok", lastTickAt: null, tickAgeSeconds: 1, problems: [] } };
+  answers["GET /api/topics"] = { body: { items, nextCursor: null } };
+  const ending = new AbortController();
+  const frames: string[] = [];
+  const screen = {
+    out: (said: string) => {
+      if (frames.push(said) === 3) ending.abort();
+    },
+    err: () => {},
+    columns: 40,
+    color: false,
+  };
+  await watch(connect({ url, token: TOKEN, deadlineMs: 5_000 }), screen, 10, () => 8, ending.signal);
+  expect(frames).toHaveLength(4);
+  expect([frames[0], frames[3]]).toEqual(["\u001b[?1049h\u001b[?25l", "\u001b[?25h\u001b[?1049l"]);
+  for (const frame of frames.slice(1, 3)) {
+    // Rows of another form are told as that, and it goes on.
+    expect(frame).toContain("in a form that this version does not know (items.0.module)");
+    expect(frame.split("\n").length).toBeLessThanOrEqual(8);
+    expect(frame.startsWith("\u001b[H")).toBe(true);
+  }
 });
 
 describe("completion", () => {
