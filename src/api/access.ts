@@ -46,7 +46,10 @@ export interface Access {
 }
 
 /** Verifies Access's tokens; the team's keys are kept for the life of the isolate, and read anew as their bounds say. */
-export function createAccess({ teamDomain, audience }: AccessSettings, ports: Pick<Ports, "clock" | "fetch">): Access {
+export function createAccess(
+  { teamDomain, audience }: AccessSettings,
+  ports: Pick<Ports, "clock" | "fetch" | "log">,
+): Access {
   const issuer = `https://${teamDomain}`;
   let kept: { keys: JSONWebKeySet; readAt: number } | null = null;
   let failedAt = Number.NEGATIVE_INFINITY;
@@ -62,7 +65,8 @@ export function createAccess({ teamDomain, audience }: AccessSettings, ports: Pi
       return kept.keys;
     } catch (error) {
       failedAt = now;
-      throw new Unavailable(`Access's keys cannot be read: ${errorText(error)}`);
+      ports.log({ event: "access_unavailable", level: "error", error: errorText(error) });
+      throw new Unavailable("the keys of Access cannot be read");
     }
   }
 

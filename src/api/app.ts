@@ -1,8 +1,8 @@
-import { type Context, Hono } from "hono";
+import { type Context, Hono, type MiddlewareHandler } from "hono";
 import { type Actor, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { mayTick } from "../commands/policy.ts";
-import { errorText } from "../core/text.ts";
+import { errorText, safeText } from "../core/text.ts";
 import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { Selection } from "../jobs/selection.ts";
@@ -23,7 +23,10 @@ import { signedIn } from "./sign-in.ts";
 /** Largest request body, bytes. */
 const BODY_MAX = 256 * 1024;
 /** Without a tick for this long the runtime is degraded, ms: three minutes of a cron that fires each minute. */
-const DEGRADED_MS = 3 * MINUTE;
+export const DEGRADED_MS = 3 * MINUTE;
+
+/** Of a failed request's path that is logged. */
+const PATH_CHARS = 200;
 
 /** Behind the sign-in. */
 const SIGNED_IN = ["/api/*", "/openapi.json", "/metrics", "/docs", "/docs/*"];
@@ -55,16 +58,19 @@ export interface Served {
 /** The HTTP surface. It has no rule of its own: commands come from the registry. */
 export function createApi(served: Served): Hono<Env> {
   const app = new Hono<Env>();
-  app.onError((error, c) => {
-    served.runtime?.ports.log({ event: "request_failed", level: "error", error: errorText(error) });
-    return problem(c, "broken", "the request could not be served");
-  });
+  app.onError((_, c) => problem(c, "broken", "the request could not be served"));
+  app.use(logFailures(served));
   app.get("/healthz", (c) => health(c, served));
   if (served.events !== null) app.route("/", served.events);
   for (const path of SIGNED_IN) app.use(path, signedIn(served));
   const reads = readRoutes(served);
   for (const { path, handler } of reads) app.get(path, handler);
-  app.get("/openapi.json", (c) => c.json(openApi(reads, served.registry)));
+  let document: string | null = null;
+  app.get("/openapi.json", (c) => {
+    // Made once an isolate: neither list changes while it lives.
+    document ??= JSON.stringify(openApi(reads, served.registry));
+    return c.body(document, 200, { "content-type": "application/json" });
+  });
   app.get("/metrics", (c) => metrics(c, served));
   app.get("/docs", (c) => docsPage(c, served.assets));
   app.get("/docs/:file", (c) => docsFile(c, served.assets));
@@ -77,6 +83,18 @@ export function createApi(served: Served): Hono<Env> {
     return problem(c, "method_not_allowed", `this takes ${allow.join(" and ")}`, { allow });
   });
   return app;
+}
+
+/** A line for each request that failed here or behind us, and none for others: what a caller did wrong, he is told. */
+function logFailures({ runtime }: Served): MiddlewareHandler<Env> {
+  return async (c, next) => {
+    await next();
+    const { status } = c.res;
+    if (status !== 500 && status !== 502) return;
+    const path = safeText(c.req.path, PATH_CHARS);
+    const error = c.error === undefined ? null : errorText(c.error);
+    runtime?.ports.log({ event: "request_failed", level: "error", method: c.req.method, path, status, error });
+  };
 }
 
 /** The methods that some route takes at a path. */

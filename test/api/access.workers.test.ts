@@ -53,6 +53,7 @@ function serve(env: object = {}) {
   const ports = {
     ...platformPorts,
     clock: () => clock,
+    log: () => {},
     fetch: async (input: string | URL | Request) => {
       expect(String(input)).toBe(CERTS);
       fetched += 1;

@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import * as v from "valibot";
 import { command, createWorker, defineModule } from "../../src/index.ts";
 import { DB, HeldQueue } from "../outbox/world.ts";
@@ -31,6 +31,14 @@ const shop = defineModule("shop", {
       handle: answer,
     }),
     command({
+      name: "shop.burn",
+      effect: "write",
+      grant: "shop:write",
+      help: "Fail.",
+      args: v.strictObject({}),
+      handle: async () => Promise.reject(new Error("it burns")),
+    }),
+    command({
       name: "shop.close",
       effect: "write",
       grant: "shop:write",
@@ -44,7 +52,7 @@ const worker = createWorker({ modules: [shop] });
 const env = {
   DB,
   ITEMS: new HeldQueue(),
-  DUEWORK_TOKENS: JSON.stringify([{ subject: "ann", sha256, grants: {} }]),
+  DUEWORK_TOKENS: JSON.stringify([{ subject: "ann", sha256, grants: { actions: ["shop:write"] } }]),
 };
 
 async function call(path: string) {
@@ -93,4 +101,30 @@ describe("GET /api/commands", () => {
       },
     });
   });
+});
+
+describe("/docs", () => {
+  test("of a Worker without assets says where they are", async () => {
+    const request = new Request("https://duework.test/docs", { headers: { authorization: `Bearer ${TOKEN}` } });
+    const response = await worker.fetch(request as never, env as never, {} as ExecutionContext);
+    expect(response.status).toBe(200);
+    expect(await response.text()).toContain("node_modules/duework/dist/assets");
+    expect((await call("/docs/docs.js")).status).toBe(404);
+  });
+});
+
+test("a request that failed is logged once, by its path alone, and one that was refused is not", async () => {
+  const logged = vi.spyOn(console, "error").mockImplementation(() => {});
+  const post = async (name: string) => {
+    const headers = { authorization: `Bearer ${TOKEN}`, "content-type": "application/json" };
+    const request = new Request(`https://duework.test/api/commands/${name}`, { method: "POST", headers, body: "{}" });
+    return (await worker.fetch(request as never, env as never, {} as ExecutionContext)).status;
+  };
+  expect(await post("shop.burn")).toBe(500);
+  expect(await post("shop.open")).toBe(400);
+  expect((await call("/api/nothing?token=hunter2")).status).toBe(404);
+  const lines = logged.mock.calls.map(([line]) => JSON.parse(String(line)) as object);
+  logged.mockRestore();
+  const failure = { method: "POST", path: "/api/commands/shop.burn", status: 500, error: "Error: it burns" };
+  expect(lines).toEqual([{ level: "error", event: "request_failed", ...failure }]);
 });
