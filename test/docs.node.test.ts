@@ -41,7 +41,7 @@ const unquoted = (cell = "") => /^`([^`]+)`$/.exec(cell)?.[1] ?? null;
 
 type Value = number | string | null | readonly number[] | { readonly [key: string]: Value };
 
-const sources = new Map(filesIn("src", ".ts").map((file) => [file, read(file)]));
+const sources = new Map([...filesIn("src", ".ts"), ...filesIn("src", ".tsx")].map((file) => [file, read(file)]));
 
 /** The text behind `const NAME =` in a file, or in the one file that exports it. */
 function declaration(name: string, file: string): string {

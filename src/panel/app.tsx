@@ -78,7 +78,7 @@ export function createPanel(deps: PanelDeps): Hono<Env> {
   app.post("/sign-in", async (c) => {
     const { tokens, runtime } = deps;
     if (tokens === null || runtime === null) return c.notFound();
-    return signIn(c, deps, tokens, runtime.db, await fieldsOf(c));
+    return signIn(c, runtime, tokens, await fieldsOf(c));
   });
   app.use(async (c, next) => enter(c, deps, next));
   serveActs(app);

@@ -1,9 +1,10 @@
 import type { Context } from "hono";
 import { actorOf, type Token } from "../commands/actor.ts";
+import type { Runtime } from "../outbox/runtime.ts";
 import { dropSession, isOwn, keepSession, readSession } from "./guard.ts";
 import { renderOutside } from "./layout.tsx";
 import { beginSession, countTry, endSession, forgiveTry } from "./sessions.ts";
-import { ownPath, type PanelDeps } from "./visit.ts";
+import { ownPath } from "./visit.ts";
 
 /** The sign-in: a token is given once and kept nowhere; what stays is a session. */
 
@@ -54,29 +55,31 @@ export function showSignIn(c: Context): Response | Promise<Response> {
 /** Signs in, or says why not: never which part of a token was wrong. */
 export async function signIn(
   c: Context,
-  deps: PanelDeps,
+  { db, ports: { bytes, clock, log } }: Runtime,
   tokens: readonly Token[],
-  db: D1Database,
   body: Record<string, unknown>,
 ): Promise<Response> {
   const next = ownPath(body.next);
   if (!isOwn(c)) return c.html(page({ next, problem: "Sign in from this page." }), 403);
-  const now = deps.clock();
+  const now = clock();
   const address = c.req.header("cf-connecting-ip") ?? "";
   const wait = await countTry(db, address, now);
   if (wait !== null) {
+    log({ event: "sign_in_held_off", level: "warn", seconds: wait });
     const problem = `Too many tries. Wait ${Math.ceil(wait / 60)} min.`;
     return c.html(page({ next, problem }), 429, { "retry-after": String(wait) });
   }
   const token = typeof body.token === "string" ? body.token.trim() : "";
   const actor = token === "" || token.length > TOKEN_CHARS ? null : await actorOf(token, tokens);
-  if (actor === null) return c.html(page({ next, problem: "No such token." }), 401);
+  if (actor === null) {
+    log({ event: "sign_in_refused", level: "warn" });
+    return c.html(page({ next, problem: "No such token." }), 401);
+  }
   await forgiveTry(db, address);
   const before = readSession(c);
   if (before !== undefined) await endSession(db, before);
-  const bytes = deps.runtime?.ports.bytes;
-  if (bytes === undefined) throw new Error("a sign-in without a runtime");
   keepSession(c, await beginSession(db, bytes, actor.id.replace(/^http:/, ""), now));
+  log({ event: "signed_in", level: "info", actor: actor.id });
   return c.redirect(next, 303);
 }
 

@@ -1,6 +1,6 @@
+import { DEGRADED_MS } from "../../api/app.ts";
 import type { Child } from "hono/jsx";
 import { safeText } from "../../core/text.ts";
-import { MINUTE } from "../../core/time.ts";
 import { LEDGER_BOUND } from "../../jobs/obligations.ts";
 import { readScheduleViews } from "../../schedules/views.ts";
 import type { TickRow } from "../../tick/record.ts";
@@ -9,9 +9,6 @@ import { FILLING, readLedgers, readLostRuns, readStops } from "../reads.ts";
 import { canRead, type Visit } from "../visit.ts";
 
 /** What waits for a person. */
-
-/** Without a tick for this long the runtime is degraded, ms. */
-export const DEGRADED_MS = 3 * MINUTE;
 
 /** Of a stored name, a line shows this much, UTF-16 units. */
 const NAME_CHARS = 100;

@@ -1,10 +1,11 @@
+import { DEGRADED_MS } from "../../api/app.ts";
 import { readTopics } from "../../api/reads.ts";
 import type { TickRow } from "../../tick/record.ts";
 import { Bars } from "../charts.tsx";
 import { Empty, Go, State, stamp, Table, Time } from "../parts.tsx";
 import { readLatestTicks } from "../reads.ts";
 import { type Content, canRead, type Visit } from "../visit.ts";
-import { type Count, counted, DEGRADED_MS, isDead, letterNeeds, Needs, needsOf, tickNeeds } from "./needs.tsx";
+import { type Count, counted, isDead, letterNeeds, Needs, needsOf, tickNeeds } from "./needs.tsx";
 
 /** Topics that the overview counts at most: more are on their own page. */
 const TOPICS_SHOWN = 200;
