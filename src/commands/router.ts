@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import { type Refusal, refuse } from "../core/errors.ts";
-import { checkJson } from "../core/payload.ts";
+import { checkJson, PAYLOAD_MAX_BYTES } from "../core/payload.ts";
 import { safeText } from "../core/text.ts";
 import { SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
@@ -55,7 +55,13 @@ export async function route(
   timeoutMs: number = ROUTE_MS,
 ): Promise<Route | Refusal<"no_route" | "bad_arguments">> {
   const read = await readChat(text, registry);
-  if (read.ok) return routeTo(read.command, read.input, read.scope, false);
+  if (read.ok) {
+    // What is nested too deeply for a store, or is no number there, would take all that is written with it down.
+    const json = checkJson(read.input, { maxBytes: PAYLOAD_MAX_BYTES });
+    if (json.ok) return routeTo(read.command, read.input, read.scope, false);
+    const field = json.path.replace(/^\$\.?/, "");
+    return refuse("bad_arguments", field, `${field}: ${json.problem}`);
+  }
   if (read.code !== "no_route" || router === null) return read;
   try {
     const answer = await withDeadline(ask(router, text, registry), timeoutMs, "the router");

@@ -141,7 +141,7 @@ export async function endAndTell(
   return done;
 }
 
-const failed = (error: string): RunEnd => ({ status: "failed", result: null, error });
+const failed = (error: string): RunEnd => ({ status: "failed", result: null, error: errorText(error) });
 const lost = (error: string): RunEnd => ({ status: "lost", result: null, error });
 
 /**

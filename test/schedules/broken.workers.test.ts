@@ -7,6 +7,7 @@ import { beginStep } from "../../src/commands/run.ts";
 import { type OpenRun, RUN_MS, readOpenRuns } from "../../src/commands/runs.ts";
 import { DAY } from "../../src/core/time.ts";
 import { createMeter } from "../../src/db/meter.ts";
+import { refuse } from "../../src/core/errors.ts";
 import { command, defineModule } from "../../src/index.ts";
 import { makeGood } from "../../src/schedules/make-good.ts";
 import { readOnlyDb } from "../../src/db/read-only.ts";
@@ -96,6 +97,56 @@ describe("what was once broken:", () => {
       expect(() => JSON.parse(run?.result ?? "")).not.toThrow();
     }
   });
+
+  test("a run whose command refuses with a text that no store takes ends as failed, and its text is cut", async () => {
+    for (const message of ["x".repeat(3_000_000), "a\0b", "\ud800"]) {
+      await clear();
+      const no = defineModule("no", {
+        commands: [
+          command({
+            name: "no.go",
+            effect: "exec",
+            grant: "no:run",
+            help: "Refuses.",
+            args: none,
+            handle: async () => refuse("nope", "field", message),
+          }),
+        ],
+      });
+      const stage = await createStage({ modules: [no] });
+      await stage.command("amy", "dispatch", { text: "no go", channel: "inbox:ops" });
+      await stage.playAll();
+      const [run] = await stage.allRuns();
+      expect(run).toMatchObject({ status: "failed" });
+      expect(run?.error).toMatch(/^nope: [xa\uFFFD]/);
+      expect(run?.error?.length).toBeLessThanOrEqual(1024);
+      expect(run?.error).not.toContain("\0");
+    }
+  });
+
+  test.each(["put", "go"])(
+    "a text with JSON deeper than the database reads (any %s) is refused, and stops no other schedule",
+    async (verb) => {
+      const args = v.strictObject({ data: v.unknown() });
+      const handle = async () => ({ ok: true as const, result: {} });
+      const any = defineModule("any", {
+        commands: [
+          command({ name: "any.put", effect: "write", grant: "any:write", help: "Takes all.", args, handle }),
+          command({ name: "any.go", effect: "exec", grant: "any:run", help: "Takes all.", args, handle }),
+        ],
+      });
+      const stage = await createStage({ modules: [any] });
+      const deep = `data:=${"[".repeat(2000)}${"]".repeat(2000)}`;
+      await stage.add("deep", "* * * * *", `any ${verb} ${deep}`, { grants: { actions: ["any:run"] } });
+      await stage.add("good", "* * * * *", "probe look");
+      stage.minutes(1);
+      await stage.tick();
+      expect(await stage.firings("good")).toMatchObject([{ outcome: "admitted" }]);
+      expect(await stage.firings("deep")).toMatchObject([{ outcome: "refused:bad_arguments" }]);
+      const said = await stage.command("amy", "dispatch", { text: `any ${verb} data:=1e999`, channel: "inbox:ops" });
+      expect(said).toMatchObject({ code: "bad_arguments", field: "data" });
+    },
+  );
 
   test("a read command that throws at once when its write is refused answers read_command_writes", async () => {
     const liar = defineModule("liar", {
