@@ -1,5 +1,6 @@
 import * as v from "valibot";
 import { nextFire } from "../core/calendar.ts";
+import { parseJson } from "../core/payload.ts";
 import { isoInstant } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
 import { listObligations, type ObligationRow } from "../jobs/obligations.ts";
@@ -58,10 +59,16 @@ export async function readSlotViews(db: D1Database, job: string, page: v.InferOu
       claimedAt: isoInstant(row.claimed_at),
       completedAt: instant(row.completed_at),
       instanceId: row.instance_id,
-      detail: JSON.parse(row.detail) as unknown,
+      detail: detailOf(row.detail),
     })),
     nextCursor: results.length > page.limit ? String(shown.at(-1)?.slot) : null,
   };
+}
+
+/** What a slot's completion kept: JSON, unless it was written by hand. */
+function detailOf(text: string): unknown {
+  const json = parseJson(text);
+  return json.ok ? json.value : text;
 }
 
 export const obligationsPage = v.strictObject({

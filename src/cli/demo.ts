@@ -244,7 +244,7 @@ async function demo(): Promise<number> {
 async function keep({ local, token, tokenFile }: Scene, signal: AbortSignal, json: boolean): Promise<void> {
   const out = json ? process.stderr : process.stdout;
   await addSchedules(createClient(local.url, token, signal)).catch((error) => console.error(error));
-  out.write(`Running on ${local.url}; the token is in ${tokenFile}. Ctrl-C ends it.\n`);
+  out.write(`Running: the panel is at ${local.url}/panel, its token in ${tokenFile}. Ctrl-C ends it.\n`);
   const stop = eachMinute(
     (minute) => fireTick(local.url, minute, signal),
     (error) => signal.aborted || console.error(error),

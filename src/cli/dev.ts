@@ -142,6 +142,7 @@ function welcome(url: string, secrets: "made" | "kept" | "own", { tick, dir }: D
   return [
     "",
     `Ready on ${url} (GET /healthz answers 200)`,
+    `  panel     ${url}/panel`,
     `  token     ${token}`,
     `  database  ${dir}`,
     `  ticks     ${tick ? "each minute" : "none (--no-tick)"}`,

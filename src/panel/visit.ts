@@ -54,8 +54,8 @@ export type Env = { Variables: { visit: Visit; session: string } };
 export interface Content {
   title: string;
   body: Child;
-  /** Looks again by itself every few seconds. Default: it does. */
-  live?: boolean;
+  /** Looks again by itself every few seconds; `rarely` where a look counts many rows. Default: it does. */
+  live?: boolean | "rarely";
   status?: 200 | 400 | 403 | 404 | 409 | 413 | 500 | 502 | 503;
 }
 

@@ -129,8 +129,8 @@ export async function fill(now: number, long: string, short = long.slice(0, 100)
         missed: 3,
         claimed_at: now,
         deadline: now,
-        instance_id: long,
-        detail: "{}",
+        instance_id: short,
+        detail: long,
       }),
     ]),
     insert("obligations", {

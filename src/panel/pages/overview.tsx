@@ -33,6 +33,7 @@ export async function overviewPage(visit: Visit): Promise<Content> {
   ];
   return {
     title: "Overview",
+    live: "rarely",
     body: (
       <>
         <Needs needs={needs} />

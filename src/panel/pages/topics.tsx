@@ -14,6 +14,7 @@ export async function topicsPage(visit: Visit): Promise<Content> {
   const changes = await readChanges(db, names);
   return {
     title: "Topics",
+    live: "rarely",
     body: (
       <>
         <p class="lead">
