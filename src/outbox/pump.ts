@@ -32,9 +32,27 @@ const PAGE_ROWS = 5_000;
 /** A queue that holds more messages than this gets no more pages until the next tick, messages. */
 const BACKLOG_MESSAGES = 100_000;
 
-/** Rows in one page of a topic. */
-function pageRows(topic: Topic): number {
+/** Rows in one page of a topic. Pure. */
+export function pageRows(topic: Topic): number {
   return Math.min(PAGE_MESSAGES * topic.options.itemsPerMessage, PAGE_ROWS);
+}
+
+/** What a step of a chain came to. */
+export interface Stepped {
+  /** Rows in a full page, and those that this step claimed. */
+  page: number;
+  claimed: number;
+  sent: number;
+  unsent: number;
+  /** Messages waiting in the queue, when it says so. */
+  backlog: number | null;
+  /** Rows of the chain, with this step's. */
+  total: number;
+}
+
+/** Whether a chain goes on: there is more, the queue takes it and is not full, and the chain has room. Pure. */
+export function goesOn({ page, claimed, sent, unsent, backlog, total }: Stepped): boolean {
+  return claimed >= page && sent > 0 && unsent === 0 && total < CHAIN_ITEMS && (backlog ?? 0) < BACKLOG_MESSAGES;
 }
 
 /** Starts a chain for each topic that has none living. Answers the topics whose chain is ours to send. */
@@ -98,19 +116,25 @@ export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpM
 
   const { sent, unsent, backlog } = await sendOrRelease(invocation, topic, claimed.results);
   const total = pump.claimed + claimed.results.length;
-  const full = claimed.results.length >= page;
-  const onward =
-    full && sent.length > 0 && unsent.length === 0 && total < CHAIN_ITEMS && (backlog ?? 0) < BACKLOG_MESSAGES;
+  const onward = goesOn({
+    page,
+    claimed: claimed.results.length,
+    sent: sent.length,
+    unsent: unsent.length,
+    backlog,
+    total,
+  });
   const next = { chain: pump.chain, step, claimed: total };
   if (onward && (await sendPump(invocation, topic, next))) return;
   if (!onward) runtime.ports.log({ event: "pump_ended", level: "info", topic: topic.name, claimed: total });
   await endChain(invocation, topic, next);
 }
 
-/** Makes room for the next tick's chain, however soon that tick comes. */
-async function endChain(invocation: Invocation, topic: Topic, { chain, step }: PumpMessage["pump"]): Promise<void> {
+/** Makes room for the next tick's chain, however soon that tick comes, and leaves it what this one claimed. */
+async function endChain(invocation: Invocation, topic: Topic, pump: PumpMessage["pump"]): Promise<void> {
+  const { chain, step, claimed } = pump;
   await invocation.db
-    .prepare("UPDATE pumps SET until = ?4 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?4")
-    .bind(topic.name, chain, step, instantOf(invocation))
+    .prepare("UPDATE pumps SET until = ?4, claimed = ?5 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?4")
+    .bind(topic.name, chain, step, instantOf(invocation), claimed)
     .run();
 }

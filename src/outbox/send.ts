@@ -27,6 +27,9 @@ export interface Sent {
   error: string | null;
   /** Messages waiting in the queue, when it says so. */
   backlog: number | null;
+  /** Messages that the queue took, and calls that were made to it. */
+  messages: number;
+  calls: number;
 }
 
 /**
@@ -35,9 +38,9 @@ export interface Sent {
  */
 export async function sendLeased(invocation: Invocation, topic: Topic, rows: readonly ClaimedRow[]): Promise<Sent> {
   const queue = invocation.runtime.queue(topic);
-  const sent: Sent = { sent: [], unsent: [], error: null, backlog: null };
+  const sent: Sent = { sent: [], unsent: [], error: null, backlog: null, messages: 0, calls: 0 };
   if (queue === null) return { ...sent, unsent: rows.map((row) => ({ row, lead: row })), error: "no queue is bound" };
-  const batches = batched(packed(topic, rows, instantOf(invocation)));
+  const batches = inBatches(pack(topic, rows, instantOf(invocation)));
   for (let first = 0; first < batches.length; first += CONCURRENT_SENDS) {
     const group = batches.slice(first, first + CONCURRENT_SENDS);
     if (sent.error !== null) {
@@ -49,7 +52,7 @@ export async function sendLeased(invocation: Invocation, topic: Topic, rows: rea
   return sent;
 }
 
-interface Packed {
+export interface Packed {
   rows: ClaimedRow[];
   message: MessageSendRequest;
   bytes: number;
@@ -57,6 +60,7 @@ interface Packed {
 
 async function sendBatch(invocation: Invocation, queue: Queue, batch: Packed[], sent: Sent): Promise<void> {
   invocation.meter.subrequests += 1;
+  sent.calls += 1;
   try {
     const answer = await withDeadline(
       queue.sendBatch(batch.map(({ message }) => message)),
@@ -64,6 +68,7 @@ async function sendBatch(invocation: Invocation, queue: Queue, batch: Packed[], 
       "the queue",
     );
     sent.sent.push(...rowsOf(batch));
+    sent.messages += batch.length;
     sent.backlog = answer?.metadata?.metrics?.backlogCount ?? sent.backlog;
   } catch (error) {
     sent.unsent.push(...unsentOf(batch));
@@ -76,8 +81,8 @@ const unsentOf = (batch: readonly Packed[]) =>
   batch.flatMap(({ rows }) => rows.toReversed().map((row): Unsent => ({ row, lead: rows[0] ?? row })));
 const rowsOf = (batch: readonly Packed[]) => batch.flatMap(({ rows }) => rows);
 
-/** Rows into messages: grouped by delay, since a delay belongs to a message. */
-function packed(topic: Topic, rows: readonly ClaimedRow[], now: number): Packed[] {
+/** Rows into messages: grouped by delay, since a delay belongs to a message. Pure. */
+export function pack(topic: Topic, rows: readonly ClaimedRow[], now: number): Packed[] {
   const open = new Map<number, ClaimedRow[]>();
   const groups: [number, ClaimedRow[]][] = [];
   // Oldest first: RETURNING keeps no order.
@@ -103,8 +108,8 @@ function packed(topic: Topic, rows: readonly ClaimedRow[], now: number): Packed[
   });
 }
 
-/** Messages into calls: at most 100 and 256 KB each. */
-function batched(messages: readonly Packed[]): Packed[][] {
+/** Messages into calls: at most 100 and 256 KB each. Pure. */
+export function inBatches(messages: readonly Packed[]): Packed[][] {
   const batches: Packed[][] = [];
   let bytes = Number.POSITIVE_INFINITY;
   for (const message of messages) {

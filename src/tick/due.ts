@@ -9,6 +9,8 @@ export interface DueTopic {
   path: Path;
   paused: boolean;
   oldest: number | null;
+  /** Its last pump chain, should there have been one: until when it held, and what it had claimed by then. */
+  chain: { until: number; claimed: number } | null;
 }
 
 interface DueRow {
@@ -18,6 +20,8 @@ interface DueRow {
   ready: number | null;
   leased: number | null;
   running: number | null;
+  until: number | null;
+  pumped: number | null;
 }
 
 /** One statement for all topics: how each goes, and the first row of each of its lanes. */
@@ -28,14 +32,18 @@ export function readDue(db: D1Database, runtime: Runtime): D1PreparedStatement {
   return db
     .prepare(
       `SELECT j.value->>0 AS topic, coalesce(t.path, j.value->>1) AS path, coalesce(t.paused, 0) AS paused,
-         ${first(0)} AS ready, ${first(1)} AS leased, ${first(2)} AS running
-       FROM json_each(?1) j LEFT JOIN topics t ON t.topic = j.value->>0`,
+         ${first(0)} AS ready, ${first(1)} AS leased, ${first(2)} AS running, p.until, p.claimed AS pumped
+       FROM json_each(?1) j LEFT JOIN topics t ON t.topic = j.value->>0 LEFT JOIN pumps p ON p.topic = j.value->>0`,
     )
     .bind(JSON.stringify(topics));
 }
 
 /** Which topics have something to claim at `now`, and by which path. Pure. Oldest first, so that none is starved. */
-export function dueTopics(runtime: Runtime, rows: readonly unknown[], now: number): DueTopic[] {
+export function dueTopics(
+  runtime: Pick<Runtime, "topics" | "queue">,
+  rows: readonly unknown[],
+  now: number,
+): DueTopic[] {
   return (rows as DueRow[])
     .flatMap((row) => {
       const topic = runtime.topics.get(row.topic);
@@ -47,7 +55,8 @@ export function dueTopics(runtime: Runtime, rows: readonly unknown[], now: numbe
         ...(row.leased !== null && row.leased <= now ? [row.leased] : []),
         ...(row.running !== null && row.running <= now ? [row.running] : []),
       ];
-      return [{ topic, path, paused: row.paused === 1, oldest: due.length > 0 ? Math.min(...due) : null }];
+      const chain = row.until === null ? null : { until: row.until, claimed: row.pumped ?? 0 };
+      return [{ topic, path, paused: row.paused === 1, oldest: due.length > 0 ? Math.min(...due) : null, chain }];
     })
     .sort((a, b) => (a.oldest ?? Number.POSITIVE_INFINITY) - (b.oldest ?? Number.POSITIVE_INFINITY));
 }

@@ -7,7 +7,7 @@ import { drainWithin, PASS_COST } from "../outbox/drain.ts";
 import type { Module } from "../outbox/module.ts";
 import { contextFor, type Invocation } from "../outbox/runtime.ts";
 import type { Path, Topic } from "../outbox/topic.ts";
-import { type ModuleReport, markRunning } from "./record.ts";
+import { type ModuleReport, markRunning, type TopicReport, topicReport } from "./record.ts";
 
 /** Items of one pass of a drain; a tick makes as many passes as the share carries. */
 const DRAIN_LIMIT = 500;
@@ -69,18 +69,20 @@ export async function runModules(
   tickId: number,
   split: Split,
   turns: readonly Turn[],
-): Promise<ModuleReport[]> {
+): Promise<{ modules: ModuleReport[]; topics: TopicReport[] }> {
   const { db, meter, runtime } = invocation;
   const { clock } = runtime.ports;
   const names = turns.map(({ name }) => name);
   const reports: ModuleReport[] = [];
+  const topics: TopicReport[] = [];
   for (const [index, turn] of turns.entries()) {
     const { module } = turn;
     if (turn.marked) await mark(invocation, markRunning(db, tickId, names, module.name));
     const startedAt = clock();
     const used = { ...meter };
     const { budget, share, bornEmpty } = split.next(startedAt);
-    const worked = await runModule(invocation, turn, budget);
+    const { drains, ...worked } = await runModule(invocation, turn, budget);
+    topics.push(...drains);
     const measured = since(meter, used);
     split.settle(budget, measured);
 
@@ -105,17 +107,19 @@ export async function runModules(
       runtime.ports.log({ event: "budget_warning", level: "warn", module: module.name, ...warning, behind });
     }
   }
-  return reports;
+  return { modules: reports, topics };
 }
 
 async function runModule(invocation: Invocation, { module, drains, oneItem }: Turn, budget: Budget) {
-  const { ports } = invocation.runtime;
+  const { meter, runtime } = invocation;
+  const { ports } = runtime;
   const { deadline, remaining } = budget;
   const own = createBudget({
     deadline,
     subrequests: less(remaining.subrequests, oneItem.subrequests),
     queries: less(remaining.queries, oneItem.queries),
   });
+  const reports: TopicReport[] = [];
   let drained = 0;
   let error: string | null = null;
   try {
@@ -126,14 +130,19 @@ async function runModule(invocation: Invocation, { module, drains, oneItem }: Tu
   }
   budget.trySpend(own.spent);
   for (const { topic, path } of drains) {
+    const before = { ...meter };
+    let ofTopic = 0;
     for (;;) {
       const report = await drainWithin(invocation, topic, budget, { limit: DRAIN_LIMIT }, path);
-      drained += report.processed;
+      ofTopic += report.processed;
       if (report.error !== null) error = report.error;
       if (report.stopped !== null || report.processed + report.lost < DRAIN_LIMIT) break;
     }
+    const { calls: _, ...used } = since(meter, before);
+    reports.push(topicReport(topic.name, { drained: ofTopic, ...used }));
+    drained += ofTopic;
   }
-  return { drained, error };
+  return { drained, error, drains: reports };
 }
 
 /** A mark that cannot be written is no reason not to run the module: the record then knows less. */

@@ -34,6 +34,22 @@ const moduleReportSchema = v.object({
   error: v.nullable(v.string()),
 });
 
+const topicReportSchema = v.object({
+  topic: v.string(),
+  /** Rows that this tick claimed for the queue, and those whose message the queue took. */
+  claimed: v.optional(v.number(), 0),
+  sent: v.optional(v.number(), 0),
+  messages: v.optional(v.number(), 0),
+  /** Rows that the topic's last pump chain claimed, told by the first tick after its end. */
+  pumped: v.optional(v.number(), 0),
+  drained: v.optional(v.number(), 0),
+  /** What the claim, the sends and the drain of this topic really used, its handlers' part of a drain included. */
+  queries: v.optional(v.number(), 0),
+  rowsRead: v.optional(v.number(), 0),
+  rowsWritten: v.optional(v.number(), 0),
+  subrequests: v.optional(v.number(), 0),
+});
+
 const reportSchema = v.object({
   /** Job slots that were claimed. */
   slots: v.optional(v.number(), 0),
@@ -50,6 +66,8 @@ const reportSchema = v.object({
   rowsWritten: v.optional(v.number(), 0),
   subrequests: v.optional(v.number(), 0),
   modules: v.optional(v.array(moduleReportSchema), []),
+  /** The topics that had something to do, a bounded number a tick. What a topic costs is read from here. */
+  topics: v.optional(v.array(topicReportSchema), []),
   /** Topics whose send was refused, and which were drained this once. */
   refused: v.optional(v.array(v.string()), []),
   /** Where the next tick starts; null = at the first module. */
@@ -57,6 +75,7 @@ const reportSchema = v.object({
 });
 
 export type ModuleReport = v.InferOutput<typeof moduleReportSchema>;
+export type TopicReport = v.InferOutput<typeof topicReportSchema>;
 export type TickReport = v.InferOutput<typeof reportSchema>;
 
 const rowSchema = v.object({
@@ -138,6 +157,23 @@ export function forgetOld(db: D1Database, now: number): D1PreparedStatement {
       `DELETE FROM ticks WHERE id IN (SELECT id FROM ticks ORDER BY id LIMIT ${FORGET_A_TICK}) AND started_at < ?1`,
     )
     .bind(now - KEEP_TICKS_MS);
+}
+
+/** A topic's report with nothing in it yet. */
+export function topicReport(topic: string, of: Partial<TopicReport> = {}): TopicReport {
+  const nothing = { claimed: 0, sent: 0, messages: 0, pumped: 0, drained: 0 };
+  return { topic, ...nothing, queries: 0, rowsRead: 0, rowsWritten: 0, subrequests: 0, ...of };
+}
+
+/** One report a topic: what several parts of a tick say of the same topic is added up. */
+export function byTopic(reports: readonly TopicReport[]): TopicReport[] {
+  const sums = new Map<string, TopicReport>();
+  for (const { topic, ...figures } of reports) {
+    const sum = sums.get(topic) ?? topicReport(topic);
+    for (const [name, figure] of Object.entries(figures)) sum[name as keyof typeof figures] += figure;
+    sums.set(topic, sum);
+  }
+  return [...sums.values()];
 }
 
 /** The meter's figures as the report holds them. */

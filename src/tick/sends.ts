@@ -8,6 +8,7 @@ import { type Invocation, leaseOf } from "../outbox/runtime.ts";
 import { sendAll } from "../outbox/settle.ts";
 import type { Topic } from "../outbox/topic.ts";
 import type { DueTopic } from "./due.ts";
+import { type TopicReport, topicReport } from "./record.ts";
 
 /** Topics that one tick claims for the queue: a statement each, and a chain to go on with. */
 export const TOPICS_A_TICK = 8;
@@ -20,16 +21,17 @@ export interface Sends {
   failed: number;
   /** Topics whose send was refused or hung: the tick drains them this once. */
   refused: Topic[];
+  /** What each topic's claim and sends used. */
+  topics: TopicReport[];
 }
 
 /** Claims what is due on queue topics, in one call, and sends it. A topic with more than its page gets a pump chain. */
 export async function sendDue(invocation: Invocation, due: readonly DueTopic[], chain: string): Promise<Sends> {
   const { db, now, runtime } = invocation;
-  const none: Sends = { claimed: 0, sent: 0, failed: 0, refused: [] };
-  const topics = chosen(invocation, due);
+  const none: Sends = { claimed: 0, sent: 0, failed: 0, refused: [], topics: [] };
+  const topics = chooseTopics([...runtime.topics.keys()], due, now);
   if (topics.length === 0) return none;
-  // Rows, not messages: each may have to travel alone, and the sends of a tick are bounded.
-  const page = Math.max(1, Math.floor(SENDS_A_TICK / topics.length)) * MESSAGE_BATCH;
+  const page = tickPage(topics.length);
 
   let claims: D1Result<ClaimedRow>[];
   try {
@@ -44,7 +46,7 @@ export async function sendDue(invocation: Invocation, due: readonly DueTopic[], 
   }
 
   const outgoing = topics
-    .map((topic, index) => ({ topic, rows: claims[index]?.results ?? [] }))
+    .map((topic, index) => ({ topic, rows: claims[index]?.results ?? [], meta: claims[index]?.meta }))
     .filter(({ rows }) => rows.length > 0);
   const outcomes = await sendAll(invocation, outgoing);
   const accepted = outgoing.filter((_, index) => outcomes[index]?.unsent.length === 0);
@@ -59,21 +61,37 @@ export async function sendDue(invocation: Invocation, due: readonly DueTopic[], 
     sent: outcomes.reduce((sum, { sent }) => sum + sent.length, 0),
     failed: refused.length,
     refused,
+    topics: outgoing.map(({ topic, rows, meta }, index) =>
+      topicReport(topic.name, {
+        claimed: rows.length,
+        sent: outcomes[index]?.sent.length ?? 0,
+        messages: outcomes[index]?.messages ?? 0,
+        queries: 1,
+        rowsRead: meta?.rows_read ?? 0,
+        rowsWritten: meta?.rows_written ?? 0,
+        subrequests: outcomes[index]?.calls ?? 0,
+      }),
+    ),
   };
+}
+
+/** Rows that a tick claims of each of so many topics. Rows, not messages: each may have to travel alone. Pure. */
+export function tickPage(topics: number): number {
+  return Math.max(1, Math.floor(SENDS_A_TICK / topics)) * MESSAGE_BATCH;
 }
 
 /**
  * The topics of this tick: those whose oldest item has waited longest, and the last place goes round among the others,
  * a topic a minute in the code's order, so that none is starved by as many others as there are places, however far
- * behind those are.
+ * behind those are. Pure.
+ * @param names all topics, in the code's order
  */
-function chosen({ runtime, now }: Invocation, due: readonly DueTopic[]): Topic[] {
+export function chooseTopics(names: readonly string[], due: readonly DueTopic[], now: number): Topic[] {
   const waiting = due
     .filter(({ path, paused, oldest }) => path === "queue" && !paused && oldest !== null)
     .map(({ topic }) => topic);
   if (waiting.length <= TOPICS_A_TICK) return waiting;
   const oldest = waiting.slice(0, TOPICS_A_TICK - 1);
-  const names = [...runtime.topics.keys()];
   const circle = rotate(names, names[Math.floor(now / MINUTE) % names.length] ?? null);
   const turn = circle.find(
     (name) => waiting.some((one) => one.name === name) && !oldest.some((one) => one.name === name),

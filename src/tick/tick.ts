@@ -19,6 +19,7 @@ import { fireSchedules } from "./firings.ts";
 import { type Drain, orderOf, runModules, turnsOf } from "./modules.ts";
 import {
   buryDead,
+  byTopic,
   close,
   forgetOld,
   notReached,
@@ -27,6 +28,8 @@ import {
   readLatest,
   type TickReport,
   type TickRow,
+  type TopicReport,
+  topicReport,
   usage,
 } from "./record.ts";
 import { sendDue } from "./sends.ts";
@@ -84,7 +87,7 @@ export async function tick(
   split.charge({ queries: queries + turns.filter(({ marked }) => marked).length + CLOSING_QUERIES, subrequests });
   const { share } = split.next(runtime.ports.clock());
   split.charge(await workRefused(invocation, slots.refused, until, share));
-  const modules = await runModules(invocation, opened.id, split, turns);
+  const { modules, topics } = await runModules(invocation, opened.id, split, turns);
   const untold = await tellNeeds(invocation, dispatcher);
 
   const report: TickReport = {
@@ -97,6 +100,7 @@ export async function tick(
       slots.failed + firings.failed + sends.failed + untold + modules.filter(({ error }) => error !== null).length,
     refused: sends.refused.map(({ name }) => name),
     modules,
+    topics: byTopic([...sends.topics, ...opened.pumped, ...topics]),
     nextStart: nextStart(
       order.map(({ name }) => name),
       modules.map(({ module: name, bornEmpty }) => ({ name, bornEmpty })),
@@ -139,6 +143,8 @@ interface Opened {
   /** The module to start with. */
   start: string | null;
   due: DueTopic[];
+  /** What the pump chains claimed that ended since the last tick. */
+  pumped: TopicReport[];
   /** The rows of the jobs that are on. */
   jobs: JobRow[];
   /** The stored schedules that are enabled, and the runs that need the tick. */
@@ -170,14 +176,25 @@ async function openTick(
   for (const row of dead?.results ?? []) tellDead(invocation, parseTick(row));
   const [row] = (opened as D1Result<{ id: number }>).results;
   if (row === undefined) throw new Error("the tick's record was not written");
+  const last = parseTick(latest?.results[0]);
+  const topics = dueTopics(runtime, due?.results ?? [], now);
   return {
     id: row.id,
-    start: startOf(parseTick(latest?.results[0])),
-    due: dueTopics(runtime, due?.results ?? [], now),
+    start: startOf(last),
+    due: topics,
+    pumped: pumpedSince(topics, last?.at ?? 0, now),
     jobs: (stored?.results ?? []) as unknown as JobRow[],
     schedules: (schedules?.results ?? []) as unknown as ScheduleRow[],
     runs: (runs?.results ?? []) as unknown as OpenRun[],
   };
+}
+
+/** Each chain is told of once: by the first tick after its end. */
+function pumpedSince(topics: readonly DueTopic[], last: number, now: number): TopicReport[] {
+  return topics.flatMap(({ topic, chain }) => {
+    if (chain === null || chain.claimed === 0 || chain.until < last || chain.until >= now) return [];
+    return [topicReport(topic.name, { pumped: chain.claimed })];
+  });
 }
 
 function tellDead({ runtime }: Invocation, row: TickRow | null): void {
@@ -213,14 +230,19 @@ function drainsOf(runtime: Runtime, due: readonly DueTopic[], refused: readonly 
 
 async function closeTick({ db, now, runtime, meter }: Invocation, id: number, report: TickReport): Promise<void> {
   try {
-    const counted = { ...report, queries: report.queries + CLOSING_QUERIES, calls: report.calls + 1 };
+    const counted = {
+      ...report,
+      queries: report.queries + CLOSING_QUERIES,
+      calls: report.calls + 1,
+      // The record itself. What is forgotten with it is known only afterwards.
+      rowsWritten: report.rowsWritten + 1,
+    };
     await db.batch([
       close(db, id, runtime.ports.clock(), counted),
       forgetOld(db, now),
       forgetHeldKeys(db, now, FORGET_KEYS_A_TICK),
     ]);
-    report.queries = meter.queries;
-    report.calls = meter.calls;
+    Object.assign(report, usage(meter));
   } catch (error) {
     runtime.ports.log({ event: "record_failed", level: "error", error: errorText(error) });
   }

@@ -59,13 +59,15 @@ function measured(options: object = {}, answer: () => Outcome = () => done()) {
 interface Line {
   path: string;
   rows: number;
+  read: number;
   calls: number;
   statements: number;
 }
 
-const line = (path: string, { rowsWritten, calls, queries }: Meter): Line => ({
+const line = (path: string, { rowsWritten, rowsRead, calls, queries }: Meter): Line => ({
   path,
   rows: rowsWritten / ITEMS,
+  read: rowsRead / ITEMS,
   calls: (calls * 1_000) / ITEMS,
   statements: (queries * 1_000) / ITEMS,
 });
@@ -196,6 +198,7 @@ function less(all: Line, plain: Line | undefined): Line {
   return {
     path: all.path,
     rows: all.rows - plain.rows,
+    read: all.read - plain.read,
     calls: all.calls - plain.calls,
     statements: all.statements - plain.statements,
   };
@@ -205,10 +208,11 @@ const number = (value: number) => String(Number(value.toFixed(2)));
 
 function table(lines: readonly Line[]): string {
   return [
-    "| path | rows written an item | D1 calls per 1,000 items | D1 statements per 1,000 items |",
-    "| --- | ---: | ---: | ---: |",
+    "| path | rows written an item | rows read an item | D1 calls per 1,000 items | D1 statements per 1,000 items |",
+    "| --- | ---: | ---: | ---: | ---: |",
     ...lines.map(
-      ({ path, rows, calls, statements }) => `| ${path} | ${number(rows)} | ${number(calls)} | ${number(statements)} |`,
+      ({ path, rows, read, calls, statements }) =>
+        `| ${path} | ${number(rows)} | ${number(read)} | ${number(calls)} | ${number(statements)} |`,
     ),
   ].join("\n");
 }

@@ -2,6 +2,7 @@ import * as v from "valibot";
 import { beforeEach, describe, expect, test } from "vitest";
 import page from "../../docs/envelope.md?raw";
 import { MINUTE, SECOND } from "../../src/core/time.ts";
+import { IDLE_TICK } from "../../src/cost/envelope.ts";
 import { dead, DEFAULT_LIMITS, defineModule, type Module, nextAt, topic, UNBOUNDED } from "../../src/index.ts";
 import { job, type Processor } from "../../src/jobs/catalog.ts";
 import { HAND_OVERS_A_TICK, JOBS_A_TICK } from "../../src/jobs/hand-over.ts";
@@ -212,7 +213,11 @@ describe("a tick with nothing due", () => {
   test("makes two calls, and one more for each module that has a scheduled part", async () => {
     const quiet = defineModule("quiet", { topics: [topic("quiet.work", { schema: v.object({}), handle: () => {} })] });
     const idle = (name: string) => defineModule(name, { scheduled: async () => {} });
-    expect(used(await createWorld([quiet]).tick(DEFAULT_LIMITS))).toEqual(figures("nothing due"));
+    const nothing = await createWorld([quiet]).tick(DEFAULT_LIMITS);
+    expect(used(nothing)).toEqual(figures("nothing due"));
+    // Its record, opened and closed. One that is a week old goes with it, in a deployment that is: the third.
+    expect(nothing.rowsWritten).toBe(IDLE_TICK.rowsWritten - 1);
+    expect(nothing.rowsRead).toBeLessThanOrEqual(IDLE_TICK.rowsRead);
     const four = await createWorld([quiet, ...names(1, 4).map(idle)]).tick(DEFAULT_LIMITS);
     expect(used(four)).toEqual(figures("nothing due, four modules with a `scheduled`"));
     expect(four.calls).toBeLessThanOrEqual(6);

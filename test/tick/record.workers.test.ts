@@ -1,7 +1,7 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import type { Limits } from "../../src/core/budget.ts";
 import { DAY, MINUTE, SECOND } from "../../src/core/time.ts";
-import { defineModule, DEFAULT_LIMITS, done, type Module } from "../../src/index.ts";
+import { defineModule, DEFAULT_LIMITS, done, type Module, UNBOUNDED } from "../../src/index.ts";
 import { notReached, parseTick, type TickRow } from "../../src/tick/record.ts";
 import { tick } from "../../src/tick/tick.ts";
 import { createWorld, DB, faultyDb, oneTopic, type World } from "../outbox/world.ts";
@@ -77,6 +77,44 @@ describe("a tick's record", () => {
     // The runtime: four to open, one to say that `asks` runs, three to close.
     expect(row?.report).toMatchObject({ calls: 4, queries: 9, subrequests: 0 });
     expect(report).toEqual({ ...row?.report, rowsRead: report.rowsRead, rowsWritten: report.rowsWritten });
+  });
+
+  test("says what each topic used: claims and sends, what its pump claimed, once, and what was drained", async () => {
+    const sent = oneTopic(() => done(), { itemsPerMessage: 10 });
+    const drained = oneTopic(() => done(), { path: "drain" });
+    const world = createWorld([sent.module, drained.module]);
+    const items = (count: number) => Array.from({ length: count }, (_, n) => ({ payload: { n } }));
+    const ctx = world.context();
+    await ctx.db.batch([
+      ...ctx.outbox.enqueue(sent.topic, items(1_000)),
+      ...ctx.outbox.enqueue(drained.topic, items(2)),
+    ]);
+    const { topics } = await world.tick(UNBOUNDED);
+    expect(topics).toEqual([
+      // A row written for each claim, and the send of 80 messages.
+      expect.objectContaining({
+        topic: sent.topic.name,
+        claimed: 800,
+        sent: 800,
+        messages: 80,
+        pumped: 0,
+        drained: 0,
+        queries: 1,
+        rowsWritten: 800,
+        subrequests: 1,
+      }),
+      // The claim and the delete of each, and the statements: a claim, and a settle an item.
+      expect.objectContaining({ topic: drained.topic.name, claimed: 0, drained: 2, rowsWritten: 4, subrequests: 0 }),
+    ]);
+    expect((await latest())?.report.topics).toEqual(topics);
+
+    await world.deliver(world.queue.take().filter(({ body }) => "pump" in (body as object)));
+    const pumped: unknown[] = [];
+    for (let nth = 0; nth < 2; nth += 1) {
+      world.clock.now += MINUTE;
+      pumped.push((await world.tick(UNBOUNDED)).topics);
+    }
+    expect(pumped).toEqual([[expect.objectContaining({ topic: sent.topic.name, claimed: 0, pumped: 200 })], []]);
   });
 
   test("a module that throws spoils nobody's tick, and its failure is kept", async () => {
