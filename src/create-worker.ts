@@ -43,8 +43,8 @@ export interface WorkerOptions<Env> {
   /** Fixes the tick's limits in code; otherwise the variable `SCHEDULED_LIMITS` says them. */
   limits?: Limits;
   /**
-   * Serves what the runtime does not: everything but `/healthz`, `/metrics`, `/openapi.json`, `/docs` and `/api`. The
-   * context is named `app` and holds the outbox, so that a request can put items on it in its own batch.
+   * Serves what the runtime does not: everything but `/healthz`, `/metrics`, `/openapi.json`, `/docs`, `/panel` and
+   * `/api`. The context is named `app` and holds the outbox, so that a request can put items on it in its own batch.
    */
   fetch?(request: Request, ctx: Context, env: Env): Promise<Response> | Response;
   /** A queue of this name is a dead-letter queue. Default: names that end in `-dead`. */

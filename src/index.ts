@@ -1,3 +1,4 @@
+export type { Routed, Router } from "./commands/router.ts";
 export { parseRetryAfter } from "./core/backoff.ts";
 export { type Budget, type Cost, DEFAULT_LIMITS, type Limits, UNBOUNDED } from "./core/budget.ts";
 export { checkDestination, type DestinationAnswer, type DestinationProblem } from "./core/destination.ts";
@@ -13,8 +14,8 @@ export { errorText, safeText } from "./core/text.ts";
 export { type Job, type JobOptions, job, type SlotContext } from "./jobs/catalog.ts";
 export { recordsRetention } from "./jobs/retention.ts";
 export type { Completion, Slot } from "./jobs/slots.ts";
-export type { Context, ItemContext } from "./outbox/context.ts";
-export { type Command, type CommandAnswer, command, defineModule, type Module } from "./outbox/module.ts";
+export type { CommandContext, Context, ItemContext } from "./outbox/context.ts";
+export { type Command, type CommandAnswer, command, defineModule, type Effect, type Module } from "./outbox/module.ts";
 export type {
   DeadLetter,
   DrainReport,

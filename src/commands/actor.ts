@@ -17,13 +17,15 @@ export const ACTION = /^[a-z0-9][a-z0-9-]{0,62}:(?:read|write|fire|run)$/;
 /** A channel: its kind and its name. */
 export const CHANNEL = /^(?:inbox|slack|webhook):[a-z0-9][a-z0-9-]{0,62}$/;
 /** A scope is a word of the app's own: a shop, a repository. */
-const SCOPE = /^[\w./@-]{1,128}$/;
+export const SCOPE = /^[\w./@-]{1,128}$/;
 
 const words = (pattern: RegExp, what: string) =>
   v.pipe(v.array(v.pipe(v.string(), v.regex(pattern, what))), v.maxLength(200));
 const actions = words(ACTION, "an action is <noun>:read, :write, :fire or :run");
 const channels = words(CHANNEL, "a channel is inbox:<name>, slack:<name> or webhook:<name>");
-const scopes = words(SCOPE, "a scope is 1 to 128 of a-z A-Z 0-9 _ . / @ -");
+// `"all"` in a list would be read as all of them by whoever writes it.
+const scope = v.pipe(v.string(), v.regex(SCOPE, "a scope is 1 to 128 of a-z A-Z 0-9 _ . / @ -"), v.notValue("all"));
+const scopes = v.pipe(v.array(scope), v.maxLength(200));
 const orAll = <Schema extends v.GenericSchema>(schema: Schema) => v.optional(v.union([v.literal("all"), schema]), []);
 
 /** What an actor may do. An axis that is absent is empty; `"all"` is explicit. No rule, no access. */

@@ -1,4 +1,5 @@
 import { type Refusal, refuse } from "../core/errors.ts";
+import { SCOPE } from "./actor.ts";
 import type { Registered } from "./define.ts";
 import { matchSchema, readingsOf, type Typed } from "./typed.ts";
 import { cutWords, isKey, mistake, quoteText, type Word } from "./words.ts";
@@ -14,8 +15,6 @@ export interface Read {
   scope: string | null;
 }
 
-/** What `in <scope>:` may name. */
-export const SCOPE = /^[\w./@-]{1,128}$/;
 const IN_SCOPE = /^\s*in\s+([\w./@-]{1,128}):\s*/;
 
 /**

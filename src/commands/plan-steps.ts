@@ -1,6 +1,6 @@
 import * as v from "valibot";
 import type { Actor } from "./actor.ts";
-import { SCOPE } from "./chat.ts";
+import { SCOPE } from "./actor.ts";
 import type { Registered } from "./define.ts";
 import { may } from "./policy.ts";
 

@@ -1,13 +1,13 @@
 import * as v from "valibot";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
-import { checkJson, parseJson, PAYLOAD_MAX_BYTES } from "../core/payload.ts";
+import { checkJson, PAYLOAD_MAX_BYTES, parseJson } from "../core/payload.ts";
 import { errorText } from "../core/text.ts";
 import { DAY, isoInstant } from "../core/time.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
-import { type Actor, personById, type Token } from "./actor.ts";
-import { chatForm, readChat, SCOPE } from "./chat.ts";
+import { type Actor, personById, SCOPE, type Token } from "./actor.ts";
+import { chatForm, readChat } from "./chat.ts";
 import { define, type Registered } from "./define.ts";
 import { checkArguments, execute } from "./execute.ts";
 import { digestOf, missingFor, type Step, sorted, stepSchema, unfit } from "./plan-steps.ts";

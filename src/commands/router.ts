@@ -5,7 +5,8 @@ import { safeText } from "../core/text.ts";
 import { SECOND } from "../core/time.ts";
 import { withDeadline } from "../db/deadline.ts";
 import type { Effect } from "../outbox/module.ts";
-import { chatForm, readChat, SCOPE, TEXT_MAX_BYTES } from "./chat.ts";
+import { SCOPE } from "./actor.ts";
+import { chatForm, readChat, TEXT_MAX_BYTES } from "./chat.ts";
 import type { Registered } from "./define.ts";
 import { checkArguments } from "./execute.ts";
 
