@@ -167,18 +167,21 @@ export function yieldPlace(
     .bind(thread, confirmation, JSON.stringify(result), now);
 }
 
-/** Runs that need the tick: admitted and perhaps without an instance, or running and not looked at for a while. */
+/**
+ * Runs that need the tick: admitted and perhaps without an instance, or running and not looked at for a while. And those
+ * whose instants are to come: a clock that was ahead and stepped back keeps nobody waiting until it is there again.
+ */
 export function readOpenRuns(db: D1Database, now: number): D1PreparedStatement {
   const columns = "id, status, admitted_at, started_at, thread, firing, command, actor";
   return db
     .prepare(
-      `SELECT * FROM (SELECT ${columns} FROM runs WHERE ended_at IS NULL AND status = 'admitted' AND admitted_at <= ?1
-         ORDER BY admitted_at LIMIT ${INSTANCES_A_CALL})
+      `SELECT * FROM (SELECT ${columns} FROM runs WHERE ended_at IS NULL AND status = 'admitted'
+           AND (admitted_at <= ?1 OR admitted_at > ?3) ORDER BY admitted_at LIMIT ${INSTANCES_A_CALL})
        UNION ALL
-       SELECT * FROM (SELECT ${columns} FROM runs WHERE ended_at IS NULL AND status = 'running' AND checked_at <= ?2
-         ORDER BY checked_at LIMIT ${CHECKS_A_TICK})`,
+       SELECT * FROM (SELECT ${columns} FROM runs WHERE ended_at IS NULL AND status = 'running'
+           AND (checked_at <= ?2 OR checked_at > ?4) ORDER BY checked_at LIMIT ${CHECKS_A_TICK})`,
     )
-    .bind(now - MAKE_GOOD_AFTER_MS, now - CHECK_AFTER_MS);
+    .bind(now - MAKE_GOOD_AFTER_MS, now - CHECK_AFTER_MS, now + MAKE_GOOD_AFTER_MS, now + CHECK_AFTER_MS);
 }
 
 export type OpenRun = Pick<

@@ -7,6 +7,7 @@ import { openThreads, say } from "../commands/threads.ts";
 import { nextFire } from "../core/calendar.ts";
 import { refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
+import { errorText } from "../core/text.ts";
 import { isoInstant } from "../core/time.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
 import type { Job } from "../jobs/catalog.ts";
@@ -107,10 +108,15 @@ async function foretell(
   grants: Add["grants"],
 ): Promise<{ outcome: string; detail: string }> {
   const actor = scheduleActor(name, grants);
-  const first = { actor, decision: await decide(dispatcher, actor, text, channel) };
-  const [{ decision } = first] = await heedPlans(db, dispatcher, [first], now);
-  if (decision.kind === "refused") return { outcome: `refused:${decision.code}`, detail: decision.message };
-  return { outcome: "admitted", detail: decision.said.form };
+  try {
+    const first = { actor, decision: await decide(dispatcher, actor, text, channel) };
+    const [{ decision } = first] = await heedPlans(db, dispatcher, [first], now);
+    if (decision.kind === "refused") return { outcome: `refused:${decision.code}`, detail: decision.message };
+    return { outcome: "admitted", detail: decision.said.form };
+  } catch (error) {
+    // It has been added, whatever a command's schema or the database says now.
+    return { outcome: "unknown", detail: errorText(error) };
+  }
 }
 
 /** The commands about stored schedules. */

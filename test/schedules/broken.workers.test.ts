@@ -241,6 +241,65 @@ describe("what was once broken:", () => {
     expect(await stage.run(run?.id ?? null)).toMatchObject({ status: "lost" });
   });
 
+  test("a clock that was ahead and steps back leaves no run without its instance, and none running that has gone", async () => {
+    const stage = await createStage();
+    const real = stage.clock.now;
+    for (const name of ["late", "gone"]) await stage.add(name, "0 3 * * *", "probe go", { thread: "standing" });
+    stage.to(real + DAY / 3);
+    const refuse = stage.runs.createBatch.bind(stage.runs);
+    stage.runs.createBatch = async (asked) => {
+      stage.runs.refused.add(asked.instances[0]?.id ?? "");
+      return refuse(asked);
+    };
+    await stage.tick();
+    stage.runs.createBatch = refuse;
+    const [refused] = [...stage.runs.refused];
+    const [made = ""] = [...stage.runs.made.keys()];
+    stage.runs.refused.clear();
+    await beginStep(stage.invocation(), made);
+    stage.runs.made.set(made, "errored");
+    stage.to(real);
+    for (let minute = 0; minute < 2; minute += 1) {
+      stage.minutes(1);
+      await stage.tick();
+      await stage.playAll();
+    }
+    expect(await stage.run(refused ?? null)).toMatchObject({ status: "succeeded" });
+    expect(await stage.run(made)).toMatchObject({ status: "lost" });
+  });
+
+  test("a schedule that was added is said to be, also where what its text comes to cannot be told", async () => {
+    const throwing = defineModule("odd", {
+      commands: [
+        command({
+          name: "odd.go",
+          effect: "exec",
+          grant: "odd:run",
+          help: "Has a schema that throws.",
+          args: {
+            "~standard": {
+              version: 1,
+              vendor: "odd",
+              validate: () => {
+                throw new Error("it broke");
+              },
+            },
+          } as never,
+          handle: async () => ({ ok: true, result: {} }),
+        }),
+      ],
+    });
+    const stage = await createStage({ modules: [throwing] });
+    expect(await stage.add("n", "* * * * *", "odd go")).toMatchObject({
+      name: "n",
+      wouldBe: { outcome: "unknown", detail: "Error: it broke" },
+    });
+    await stage.add("good", "* * * * *", "probe look");
+    stage.minutes(1);
+    await stage.tick();
+    expect((await stage.firings()).map(({ outcome }) => outcome).sort()).toEqual(["admitted", "refused:invalid_row"]);
+  });
+
   test("only who closed a run that never began says so", async () => {
     const stage = await createStage();
     stage.runs.mode = "refuse";
