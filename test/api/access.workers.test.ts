@@ -1,4 +1,4 @@
-import { exportJWK, exportSPKI, generateKeyPair, type JWK, SignJWT, UnsecuredJWT } from "jose";
+import { exportJWK, exportSPKI, generateKeyPair, importJWK, type JWK, SignJWT, UnsecuredJWT } from "jose";
 import { beforeEach, describe, expect, test } from "vitest";
 import { HOUR, MINUTE, SECOND } from "../../src/core/time.ts";
 import { deploy } from "../../src/create-worker.ts";
@@ -150,6 +150,14 @@ describe("a request through Cloudflare Access", () => {
     const answer = await ask(jwt);
     expect(answer).toMatchObject({ status: 401, json: { code: "unauthorized" } });
     if (jwt.length > 9) expect(JSON.stringify(answer.json)).not.toContain(jwt.slice(0, 100));
+  });
+
+  test.for(["RS512", "PS256"])("signed %s, by the right key, is refused", async (alg) => {
+    const { alg: _, ...bare } = keys.rsa.jwk;
+    served = [bare];
+    const privateKey = await importJWK(await exportJWK(keys.rsa.privateKey), alg);
+    expect((await serve().ask(await sign(keys.rsa))).status).toBe(200);
+    expect((await serve().ask(await sign({ ...keys.rsa, alg, privateKey }))).status).toBe(401);
   });
 
   test("a clock that is a minute off is forgiven", async () => {
