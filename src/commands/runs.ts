@@ -162,7 +162,8 @@ export function yieldPlace(
     .prepare(
       `UPDATE runs SET status = 'succeeded', result = ?3, ended_at = ?4
        WHERE thread = ?1 AND ended_at IS NULL AND command = 'run.confirm' AND args->>'id' = ?2
-         AND EXISTS (SELECT 1 FROM confirmations c WHERE c.id = ?2 AND ${mayBeConfirmed("?4")})`,
+         AND EXISTS (SELECT 1 FROM confirmations c WHERE c.id = ?2 AND c.requester = runs.actor
+           AND ${mayBeConfirmed("?4")})`,
     )
     .bind(thread, confirmation, JSON.stringify(result), now);
 }
@@ -256,7 +257,12 @@ export async function startInstances(workflow: Workflow | null, ids: readonly st
       const made = workflow.createBatch({ instances: part.map((id) => ({ id, params: { run: id } })) });
       const { errors } = await withDeadline(made, CREATE_MS, "the Workflow");
       const refused = errors.filter(({ code }) => code !== INSTANCE_EXISTS);
-      failed.push(...refused.map(({ id = "", code }) => ({ id, error: `the Workflow refused it: ${code}` })));
+      failed.push(
+        ...refused.map(({ id, index, code }) => ({
+          id: id ?? part[index] ?? "",
+          error: `the Workflow refused it: ${code}`,
+        })),
+      );
     } catch (error) {
       failed.push(...part.map((id) => ({ id, error: errorText(error) })));
     }
