@@ -33,7 +33,7 @@ export async function matchSchema(
 ): Promise<{ ok: true; input: Record<string, unknown> } | Refusal<"bad_arguments">> {
   const queue: number[][] = [values.map(() => 0)];
   const seen = new Set<string>();
-  /** What the schema said of each value at first: of its text, not of what was tried in its stead. */
+  /** What the schema said of each value: of its text, or of a reading that has the right type and the wrong value. */
   const said = new Map<number, Issue>();
   let first: Issue | undefined;
   let fatal: Issue | null = null;
@@ -72,7 +72,7 @@ function follow(
     const path = (issue.path ?? []).map((step) => String(typeof step === "object" ? step.key : step));
     const at = values.findIndex((value) => begins(path, value.path));
     if (at !== -1) {
-      if (!said.has(at)) said.set(at, issue);
+      if (!said.has(at) || (kindOf(said.get(at)) === "schema" && kindOf(issue) === "validation")) said.set(at, issue);
       const { readings, path: own } = values[at] as Typed;
       if ((chosen[at] ?? 0) + 1 >= readings.length) {
         // Deep in what was read the schema is clearer; of the value itself, clearest about its text.
@@ -92,6 +92,11 @@ function follow(
     .slice(0, TRIES_MAX)
     .map((which) => chosen.map((reading, index) => (index === which ? reading + 1 : reading)));
   return { next, dead: null };
+}
+
+/** What valibot says an issue is about: `schema`, its type, or `validation`, its value. Other libraries do not say. */
+function kindOf(issue: Issue | undefined): unknown {
+  return (issue as { kind?: unknown } | undefined)?.kind;
 }
 
 /** True when a path begins with another, or is it. */

@@ -279,6 +279,11 @@ describe("the texts of the contract", () => {
   });
 });
 
+test("a value of the right type that is refused is blamed as what it is, not as text", async () => {
+  const answer = await readChat("webhooks replay-dead limit=100", builtIn);
+  expect(answer).toMatchObject({ ok: false, field: "limit", message: expect.stringContaining("received 100") });
+});
+
 describe("a chat form", () => {
   test("is what a person would type", () => {
     expect(
