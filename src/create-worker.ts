@@ -182,6 +182,7 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     selection,
     jobs,
     dispatcher,
+    account: accountOf(env),
     instances: [jobInstances(catalog, selection), runInstances(dispatcher.runs)],
     assets: (env.ASSETS as Fetcher | undefined) ?? null,
     clock: ports.clock,
@@ -193,6 +194,11 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
 function workflowOf(env: Bindings): Workflow | null {
   const bound = env.RUN as Workflow | undefined;
   return typeof bound?.createBatch === "function" ? bound : null;
+}
+
+/** The account whose dashboard the panel links to. It is no secret, and nothing else depends on it. */
+function accountOf({ CLOUDFLARE_ACCOUNT_ID: id }: Bindings): string | null {
+  return typeof id === "string" && /^[0-9a-f]{32}$/.test(id) ? id : null;
 }
 
 /** Whom a person may ask again about quarantined work, by job. */

@@ -51,7 +51,7 @@ const ROUTES: readonly (readonly [path: string, grant: string | null, page: Page
 
 /** The operator's pages, under `/panel`. They have no rule of their own: every act is a command of the registry. */
 export function createPanel(deps: PanelDeps): Hono<Env> {
-  const app = new Hono<Env>().basePath("/panel");
+  const app = new Hono<Env>({ strict: false }).basePath("/panel");
   app.use(async (c, next) => {
     for (const [name, value] of Object.entries(HEADERS)) c.header(name, value);
     await next();

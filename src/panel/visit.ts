@@ -23,6 +23,8 @@ export interface PanelDeps {
   dispatcher: Dispatcher;
   /** Where Workflow instances are known from. */
   instances: readonly InstanceSource[];
+  /** Cloudflare's account that this Worker runs in, for links to its dashboard; null = not said. */
+  account: string | null;
   /** The folder of assets; null = it is not bound, and pages come without style and script. */
   assets: Pick<Fetcher, "fetch"> | null;
   clock(): number;

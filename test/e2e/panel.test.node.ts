@@ -94,6 +94,40 @@ describe("an operator", () => {
     await history.getByText("http:admin").first().waitFor();
   });
 
+  test("asks why an item is not running, has it run now, and discards another", async () => {
+    await page.goto("/panel/topics");
+    await button("Pause: merchants.poll").click();
+    await notice("merchants.poll is paused");
+    const accounts = ["one", "two"].map((id) => ({ id, url: "http://127.0.0.1:1/", everySeconds: 86_400 }));
+    await createClient(scene.url, scene.token).command("merchants.add", { accounts });
+    for (const [key, what] of [
+      ["one", "Retry now"],
+      ["two", "Discard"],
+    ]) {
+      await page.goto("/panel/items?of=merchants.poll");
+      await page.getByRole("textbox", { name: "Key" }).fill(key ?? "");
+      await button("Show").click();
+      await page
+        .getByRole("row", { name: key ?? "" })
+        .getByText("its topic is paused")
+        .waitFor();
+      await page.getByRole("rowheader").getByRole("link").click();
+      await on("Item");
+      if (what === "Retry now") await button(/^Retry now/).click();
+      else {
+        await link(/^Discard/).click();
+        await page.getByText("Nothing brings it back").waitFor();
+        await button("Discard the item").click();
+      }
+      await notice(what === "Discard" ? "is gone" : "is due now");
+    }
+    await page.goto("/panel/items?of=merchants.poll&key=two");
+    await page.getByText("Nothing of merchants.poll has the key two").waitFor();
+    await page.goto("/panel/topics");
+    await button("Resume: merchants.poll").click();
+    await notice("merchants.poll is resumed");
+  });
+
   test("reads the steps of a Workflow instance", async () => {
     await scene.tick();
     await page.goto("/panel/jobs");

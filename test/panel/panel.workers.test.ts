@@ -2,7 +2,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { HOUR, MINUTE } from "../../src/core/time.ts";
 import { DB } from "../outbox/world.ts";
 import { clear, fill, LISTS, PAGES } from "./full.ts";
-import { type Browser, createStage, ORIGIN, TOKENS } from "./stage.ts";
+import { ACCOUNT, type Browser, createStage, ORIGIN, TOKENS } from "./stage.ts";
 
 beforeEach(clear);
 
@@ -298,6 +298,10 @@ describe("pages", () => {
       expect(overview).toContain(need);
     }
     expect(overview).toContain("was lost");
+    const instance = `checkout-expiry/expiry-${Math.floor(world.clock.now / MINUTE)}-1`;
+    const dashboard = `https://dash.cloudflare.com/${ACCOUNT}/workers/workflows/${instance.replace("/", "/instance/")}`;
+    expect(await strict(me)(`/panel/workflows/${instance}`)).toContain(`href="${dashboard}"`);
+    expect(await strict(me)("/panel/")).toContain("Needs a person");
   });
 
   test("whatever is stored is text: markup, quotes, NUL and a megabyte in every field", async () => {

@@ -12,6 +12,7 @@ import { createWorld, DB } from "../outbox/world.ts";
 /** A Worker's panel over the real database, and browsers that keep its cookies. */
 
 export const ORIGIN = "https://duework.test";
+export const ACCOUNT = "0123456789abcdef0123456789abcdef";
 const { ASSETS } = env as unknown as { ASSETS: Fetcher };
 
 const sha256 = async (text: string) =>
@@ -52,6 +53,7 @@ export function createStage(subjects: readonly (keyof typeof TOKENS)[] = ["ann",
       ASSETS,
       ITEMS: world.queue,
       RUN: runs,
+      CLOUDFLARE_ACCOUNT_ID: ACCOUNT,
       ENABLED_JOBS: "sweep",
       WORKER_PROCESSORS: "sweep",
       DUEWORK_TOKENS: JSON.stringify(tokens.filter(({ subject }) => subjects.some((one) => one === subject))),

@@ -69,6 +69,12 @@ function Works({ of: { runId, job, slot } }: { of: Record<string, unknown> }) {
   return <a href={`/panel/jobs/${encodeURIComponent(job)}/slots/${Date.parse(slot)}`}>{`the slot of ${job}`}</a>;
 }
 
+/** An instance's own page at Cloudflare. A link, not a source: nothing is read there. */
+function dashboardOf(account: string, workflow: string, id: string): string {
+  const [name, instance] = [encodeURIComponent(workflow), encodeURIComponent(id)];
+  return `https://dash.cloudflare.com/${account}/workers/workflows/${name}/instance/${instance}`;
+}
+
 interface Shown extends Record<string, unknown> {
   status: string;
   startedAt: string;
@@ -116,6 +122,9 @@ export async function workflowPage({ db, deps, now }: Visit, c: Context<Env>): P
                 </>
               ),
             ],
+            ...(deps.account === null
+              ? []
+              : [["Elsewhere", <a href={dashboardOf(deps.account, workflow, id)}>Cloudflare's dashboard</a>] as const]),
             ["Started", <Time at={startedAt} now={now} />],
             ["Ended", <Time at={endedAt} now={now} />],
           ]}
