@@ -92,6 +92,7 @@ const instant = v.pipe(v.number(), v.integer(), v.minValue(0), v.maxValue(8_640_
 const instantsSchema = v.object({ created_at: instant, anchored_at: instant, last_slot: v.nullable(instant) });
 
 const storedSchema = v.object({
+  name: v.pipe(v.string(), v.regex(NAME, "it is none")),
   text,
   channel: v.pipe(v.string(), v.regex(CHANNEL)),
   grants: v.pipe(v.string(), v.parseJson(), scheduleGrantsSchema),

@@ -280,6 +280,26 @@ test("one row with odd instants is shown as it is, and stops no other", async ()
   }
 });
 
+test.each([
+  ["name", "x".repeat(1_000_000)],
+  ["name", ""],
+  ["text", "x".repeat(1_000_000)],
+  ["channel", "x".repeat(1_000_000)],
+  ["grants", "[".repeat(5_000)],
+  ["created_by", "x".repeat(1_000_000)],
+])("a row with an odd %s is refused, shown as it is, and stops no other", async (column, value) => {
+  const stage = await createStage();
+  await stage.add("bad", "* * * * *", "probe look", { thread: "standing" });
+  await stage.add("good", "* * * * *", "probe look");
+  await DB.prepare(`UPDATE schedules SET ${column} = ?1 WHERE name = 'bad'`).bind(value).run();
+  stage.minutes(1);
+  await stage.tick();
+  expect(await stage.firings("good")).toHaveLength(1);
+  const others = (await stage.firings()).filter(({ name }) => name !== "good");
+  expect(others).toMatchObject([{ outcome: expect.stringMatching(/^refused:(invalid_row|author_lost_grant)$/) }]);
+  expect((await stage.command("amy", "schedule.list")).items).toHaveLength(2);
+});
+
 test("a schedule that is removed while it is fired by hand again starts no run", async () => {
   const stage = await createStage();
   await stage.add("n", "0 3 * * *", "probe go", { thread: "standing" });
