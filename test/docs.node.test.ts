@@ -150,7 +150,7 @@ describe("limits", () => {
 
     const topics = number("TOPICS_A_TICK", "src/tick/sends.ts");
     const [slot, closing] = ["SLOT_QUERIES", "CLOSING_QUERIES"].map((name) => number(name, "src/tick/tick.ts"));
-    const queries = 7 + 3 + 9 + topics + 1 + 1 + slot! + closing!;
+    const queries = 9 + 3 + 9 + topics + 1 + 1 + slot! + closing!;
     expect(number("RUNTIME_RESERVE.queries", "src/tick/tick.ts")).toBeGreaterThanOrEqual(queries);
     const handOvers = number("HAND_OVERS_A_TICK", "src/jobs/hand-over.ts");
     const sends = handOvers + number("SENDS_A_TICK", "src/tick/sends.ts") + topics;

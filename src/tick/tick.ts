@@ -36,7 +36,7 @@ import { sendDue } from "./sends.ts";
 import { forgetHeldKeys } from "../outbox/items.ts";
 
 /** Statements the tick keeps for closing its record, out of the modules' pool. */
-const CLOSING_QUERIES = 3;
+const CLOSING_QUERIES = 1;
 /**
  * The most statements and sends the runtime itself makes in a tick, out of the same limits, besides a statement for each
  * module that says which one runs: see `docs/envelope.md`.
@@ -163,11 +163,14 @@ async function openTick(
   const wallUntil = startedAt + (limits.wallMs ?? PLATFORM_WALL_MS) + WALL_MARGIN_MS;
   const modules = runtime.modules.map(({ name }) => name);
   const ids = jobs.active.map(({ job }) => job.id);
-  const [dead, latest, opened, due, ...others] = await db.batch([
+  // What is old goes here and not at the end: ticks that die, one after the other, must not keep it.
+  const [dead, latest, opened, due, , , ...others] = await db.batch([
     buryDead(db, startedAt),
     readLatest(db),
     open(db, { now, startedAt, wallUntil, modules }),
     readDue(db, runtime),
+    forgetOld(db, now),
+    forgetHeldKeys(db, now, FORGET_KEYS_A_TICK),
     ...(dispatcher === null ? [] : [readEnabled(db), readOpenRuns(db, now)]),
     ...(ids.length > 0 ? [readJobs(db, ids)] : []),
   ]);
@@ -228,20 +231,16 @@ function drainsOf(runtime: Runtime, due: readonly DueTopic[], refused: readonly 
     });
 }
 
-async function closeTick({ db, now, runtime, meter }: Invocation, id: number, report: TickReport): Promise<void> {
+async function closeTick({ db, runtime, meter }: Invocation, id: number, report: TickReport): Promise<void> {
   try {
     const counted = {
       ...report,
       queries: report.queries + CLOSING_QUERIES,
       calls: report.calls + 1,
-      // The record itself. What is forgotten with it is known only afterwards.
+      // The record itself.
       rowsWritten: report.rowsWritten + 1,
     };
-    await db.batch([
-      close(db, id, runtime.ports.clock(), counted),
-      forgetOld(db, now),
-      forgetHeldKeys(db, now, FORGET_KEYS_A_TICK),
-    ]);
+    await db.batch([close(db, id, runtime.ports.clock(), counted)]);
     Object.assign(report, usage(meter));
   } catch (error) {
     runtime.ports.log({ event: "record_failed", level: "error", error: errorText(error) });
