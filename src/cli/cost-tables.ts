@@ -12,6 +12,17 @@ import {
 } from "../cost/cost.ts";
 import { LINES, PEERS, PRICES, READ_AT } from "../cost/prices.ts";
 
+/** The tables of docs/costs.md, by the name of their place. */
+export const COST_TABLES: Record<string, () => string> = {
+  "per-million": () => perMillionTable(),
+  added: () => addedTable(),
+  month: () => monthTable(),
+  peers: () => peersTable(),
+  "peers-sources": () => peersSources(),
+  free: () => freeTable(),
+  prices: () => pricesTable(),
+};
+
 /** A kind of month. */
 export interface Way {
   name: string;

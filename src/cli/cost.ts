@@ -1,8 +1,10 @@
+import path from "node:path";
 import { parseArgs } from "node:util";
 import { costOf, idleUsage, perMillion, peersAt, plus, rowsOf, usageOf, type Workload } from "../cost/cost.ts";
 import { PEERS, PRICES, READ_AT } from "../cost/prices.ts";
 import {
   addedTable,
+  COST_TABLES,
   monthTable,
   peersSources,
   peersTable,
@@ -11,6 +13,7 @@ import {
   type Way,
   WAYS,
 } from "./cost-tables.ts";
+import { writeTables } from "./page-tables.ts";
 import { EXIT, runProgram, UsageError, wholeNumber } from "./flags.ts";
 
 const HELP = `npm run cost [-- FLAGS]: what items cost in a month, by the measured envelope and list prices of ${READ_AT}.
@@ -25,6 +28,7 @@ const HELP = `npm run cost [-- FLAGS]: what items cost in a month, by the measur
   --wait-days N      that an item stands in the table
   --retries N        runs of an item that fail, or move on, before its last
   --cpu-ms N         CPU of a run, ms (default 1: assumed, measure your own)
+  --write            the tables of docs/costs.md anew
   --json             one line of JSON
   --help             says this`;
 
@@ -39,17 +43,26 @@ const options = {
   "wait-days": { type: "string" },
   retries: { type: "string" },
   "cpu-ms": { type: "string" },
+  write: { type: "boolean", default: false },
   json: { type: "boolean", default: false },
   help: { type: "boolean", short: "h", default: false },
 } as const;
+
+interface Asked {
+  help: boolean;
+  write: boolean;
+  json: boolean;
+  sizes: number[];
+  ways: Way[];
+}
 
 /**
  * Reads the command line.
  * @throws UsageError, or parseArgs's own error, naming the flag
  */
-export function readCostFlags(argv: readonly string[]): { help: boolean; json: boolean; sizes: number[]; ways: Way[] } {
+export function readCostFlags(argv: readonly string[]): Asked {
   const { values } = parseArgs({ args: [...argv], options });
-  const path = oneOf("--path", values.path, ["queue", "drain"] as const);
+  const way = oneOf("--path", values.path, ["queue", "drain"] as const);
   const due = oneOf("--due", values.due, ["now", "later"] as const);
   const whole = (flag: keyof typeof options, least: number, most: number) =>
     values[flag] === undefined ? undefined : wholeNumber(`--${flag}`, values[flag], least, most);
@@ -69,7 +82,7 @@ export function readCostFlags(argv: readonly string[]): { help: boolean; json: b
   );
   const ways = WAYS.filter(
     ({ workload }) =>
-      (path === undefined || workload.path === path) &&
+      (way === undefined || workload.path === way) &&
       (workload.path === "drain" ||
         ((due === undefined || workload.due === due) &&
           (itemsPerMessage === undefined || workload.itemsPerMessage === 1))),
@@ -78,7 +91,13 @@ export function readCostFlags(argv: readonly string[]): { help: boolean; json: b
     workload: { ...workload, ...given },
     target: Object.keys(given).length > 0 ? null : target,
   }));
-  return { help: values.help, json: values.json, sizes: items === undefined ? SIZES : [items], ways };
+  return {
+    help: values.help,
+    write: values.write,
+    json: values.json,
+    sizes: items === undefined ? SIZES : [items],
+    ways,
+  };
 }
 
 function oneOf<const Word extends string>(flag: string, text: string | undefined, words: readonly Word[]) {
@@ -110,9 +129,12 @@ export function costReport(sizes: readonly number[], ways: readonly Way[]) {
 }
 
 async function program(): Promise<number> {
-  const { help, json, sizes, ways } = readCostFlags(process.argv.slice(2));
+  const { help, write, json, sizes, ways } = readCostFlags(process.argv.slice(2));
   if (help) {
     console.log(HELP);
+  } else if (write) {
+    const tables = Object.entries(COST_TABLES).map(([name, make]) => [name, make()]);
+    writeTables(path.resolve(import.meta.dirname, "../../docs/costs.md"), Object.fromEntries(tables));
   } else if (json) {
     console.log(JSON.stringify(costReport(sizes, ways)));
   } else {

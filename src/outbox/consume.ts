@@ -27,6 +27,11 @@ const RETRY_SECONDS = 10;
  */
 const ALONE_WALL_MS = 10 * MINUTE;
 
+/** How long the queue keeps a message whose begin D1 did not take, s. Pure. @param random in [0, 1) */
+export function retryAfter(random: number): number {
+  return RETRY_SECONDS + Math.floor(random * RETRY_SECONDS);
+}
+
 interface Parsed {
   incoming: Incoming;
   message: ItemMessage;
@@ -85,7 +90,7 @@ async function consumeTogether(invocation: Invocation, messages: readonly Parsed
   } catch (error) {
     ports.log({ event: "begin_failed", level: "warn", count: messages.length, error: errorText(error) });
     for (const { incoming } of messages) {
-      incoming.settle({ kind: "retry", delaySeconds: RETRY_SECONDS + Math.floor(ports.random() * RETRY_SECONDS) });
+      incoming.settle({ kind: "retry", delaySeconds: retryAfter(ports.random()) });
     }
     return;
   }
