@@ -9,7 +9,8 @@ export function meterFetch(fetch: Ports["fetch"], meter: Meter, signal?: AbortSi
   return (input, init = {}) => {
     meter.subrequests += 1;
     const signals = [signal, init.signal].filter((one) => one !== undefined && one !== null);
-    if (signals.length === 0) return fetch(input, init);
-    return fetch(input, { ...init, signal: AbortSignal.any(signals) });
+    const [only, other] = signals;
+    if (only === undefined) return fetch(input, init);
+    return fetch(input, { ...init, signal: other === undefined ? only : AbortSignal.any(signals) });
   };
 }

@@ -21,6 +21,8 @@ export function slotMessage({ job, slot, generation }: Slot): SlotMessage {
 
 /** Null: it is no message about a slot. */
 export function parseSlotMessage(body: unknown): SlotMessage | null {
+  // Most messages are about items: no schema need find that out.
+  if (typeof body !== "object" || body === null || !("job" in body)) return null;
   const parsed = v.safeParse(slotMessageSchema, body);
   return parsed.success ? parsed.output : null;
 }

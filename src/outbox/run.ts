@@ -69,26 +69,42 @@ async function handle(
   item: Item,
   deadlineMs: number,
 ): Promise<Outcome> {
-  const cut = new AbortController();
-  const late = Promise.withResolvers<typeof LATE>();
-  const timer = setTimeout(() => {
-    cut.abort(new Error("the handler's deadline passed"));
-    late.resolve(LATE);
-  }, deadlineMs);
+  // Made when first asked for, and no timer for a handler that answers at once: a hundred of those cost next to nothing.
+  let cut: AbortController | null = null;
+  const cutter = () => {
+    cut ??= new AbortController();
+    return cut;
+  };
   const ctx: ItemContext = {
     ...context,
-    fetch: meterFetch(runtime.ports.fetch, meter, cut.signal),
-    signal: cut.signal,
+    fetch: (input, init) => meterFetch(runtime.ports.fetch, meter, cutter().signal)(input, init),
+    get signal() {
+      return cutter().signal;
+    },
     deadline: runtime.ports.clock() + deadlineMs,
   };
   try {
     const work = topic.options.handle(item, ctx);
-    const answer = await (isPromise(work) ? Promise.race([work, late.promise]) : work);
+    const answer = isPromise(work) ? await within(deadlineMs, work, () => cutter().abort(new Error(PASSED))) : work;
     if (answer === LATE) return retryLater(`no answer within ${deadlineMs} ms`);
     const read = readOutcome(answer);
     return read.ok ? read.outcome : retryLater(read.problem);
   } catch (error) {
     return retryLater(errorText(error));
+  }
+}
+
+const PASSED = "the handler's deadline passed";
+
+/** What the work answers, or at the deadline `LATE`, once it was told. */
+async function within(ms: number, work: Promise<unknown>, tell: () => void): Promise<unknown> {
+  const late = Promise.withResolvers<typeof LATE>();
+  const timer = setTimeout(() => {
+    tell();
+    late.resolve(LATE);
+  }, ms);
+  try {
+    return await Promise.race([work, late.promise]);
   } finally {
     clearTimeout(timer);
   }
