@@ -12,5 +12,6 @@ export function dueSlot({ job, kind }: ActiveJob, row: JobRow | undefined, now: 
   if (row !== undefined && row.stopped_at !== null) return null;
   if (row !== undefined && row.claimed === 1 && (row.lease_until ?? 0) > now) return null;
   const due = latestDue(job.cron, row?.last_slot ?? now - MINUTE, now, job.timeZone);
-  return due === null ? null : { job: job.id, slot: due.slot, missed: due.missed, processor: kind };
+  if (due === null) return null;
+  return { job: job.id, slot: due.slot, missed: due.missed, since: row?.last_slot ?? null, processor: kind };
 }

@@ -43,6 +43,11 @@ export interface DueSlot {
   job: string;
   slot: number;
   missed: number;
+  /**
+   * The job's last slot when this was found due, null: none. Claimed only while it still is, since `missed` counts from
+   * it. Absent: whatever it is by now.
+   */
+  since?: number | null;
   processor: ProcessorKind;
 }
 
@@ -81,6 +86,7 @@ export type SlotClaim = { kind: "claimed"; slot: Slot } | { kind: "stopped" } | 
 export async function claimSlots(db: D1Database, due: readonly DueSlot[], now: number): Promise<SlotClaim[]> {
   if (due.length === 0) return [];
   const list = JSON.stringify(due);
+  const asFound = "(json_type(due.value, '$.since') IS NULL OR last_slot IS due.value ->> 'since')";
   const deadline = now + SLOT_DEADLINE_MS;
   const [, decided] = await db.batch([
     db
@@ -88,13 +94,14 @@ export async function claimSlots(db: D1Database, due: readonly DueSlot[], now: n
         `UPDATE slots SET result = 'unknown', completed_at = ?2
          WHERE result IS NULL AND job IN (
            SELECT jobs.id FROM json_each(?1) AS due CROSS JOIN jobs ON jobs.id = due.value ->> 'job'
-           WHERE stopped_at IS NULL AND last_slot < due.value ->> 'slot' AND claimed = 1 AND lease_until <= ?2)`,
+           WHERE stopped_at IS NULL AND last_slot < due.value ->> 'slot' AND claimed = 1 AND lease_until <= ?2 AND ${asFound})`,
       )
       .bind(list, now),
     db
       .prepare(
         `INSERT INTO jobs (id, generation, last_slot, claimed, lease_until)
-         SELECT value ->> 'job', 1, value ->> 'slot', 1, ?3 FROM json_each(?1) WHERE TRUE
+         SELECT due.value ->> 'job', 1, due.value ->> 'slot', 1, ?3
+         FROM json_each(?1) AS due LEFT JOIN jobs ON jobs.id = due.value ->> 'job' WHERE ${asFound}
          ON CONFLICT (id) DO UPDATE SET
            generation = generation + 1,
            last_slot = excluded.last_slot,
