@@ -8,8 +8,6 @@ export const PLATFORM = {
   consumers: 250,
   /** Messages in a batch. */
   batch: 100,
-  /** Statements of an invocation on the Paid plan. */
-  statements: 1_000,
 } as const;
 
 type Kind = keyof typeof times.measured.statements;
