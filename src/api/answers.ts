@@ -1,4 +1,5 @@
 import * as v from "valibot";
+import { NEED_KINDS } from "../tick/needs.ts";
 
 /**
  * What the reads answer, as schemas: the OpenAPI document is made from them, and a test holds the answers to them.
@@ -18,6 +19,20 @@ const json = v.unknown();
 /** A page of a list. */
 export const pageOf = <Entries extends v.ObjectEntries>(entries: Entries) =>
   v.strictObject({ items: v.array(v.strictObject(entries)), nextCursor: word });
+
+/** What needs a person, and the grants that he who asks lacks to see more. */
+export const needsView = v.strictObject({
+  ...pageOf({
+    kind: v.picklist(NEED_KINDS),
+    what: text,
+    subject: text,
+    id: text,
+    count: capped,
+    since: when,
+    detail: text,
+  }).entries,
+  unseen: v.array(text),
+});
 
 export const topicEntries = {
   module: text,

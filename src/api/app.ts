@@ -3,11 +3,12 @@ import { type Actor, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { mayTick } from "../commands/policy.ts";
 import { errorText, safeText } from "../core/text.ts";
-import { isoInstant, MINUTE, SECOND } from "../core/time.ts";
+import { isoInstant, SECOND } from "../core/time.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { Selection } from "../jobs/selection.ts";
 import type { Problem } from "../outbox/configure.ts";
 import type { Runtime } from "../outbox/runtime.ts";
+import { DEGRADED_MS } from "../tick/needs.ts";
 import type { Access } from "./access.ts";
 import { runCommand, viewCommands } from "./commands.ts";
 import { docsFile, docsPage } from "./docs.ts";
@@ -22,8 +23,6 @@ import { signedIn } from "./sign-in.ts";
 
 /** Largest request body, bytes. */
 const BODY_MAX = 256 * 1024;
-/** Without a tick for this long the runtime is degraded, ms: three minutes of a cron that fires each minute. */
-export const DEGRADED_MS = 3 * MINUTE;
 
 /** Of a failed request's path that is logged. */
 const PATH_CHARS = 200;

@@ -160,7 +160,8 @@ function readOperation({ path, grant, summary, query, answer }: ReadRoute) {
     operationId: `read${wordsOf(path).replace(/^./, (first) => first.toUpperCase())}`,
     tags: [nounOf(path)],
     summary,
-    description: `Grant: \`${grant}\`.`,
+    description:
+      grant === null ? "Grant: none. Whoever is signed in sees what his grants let him." : `Grant: \`${grant}\`.`,
     parameters: [...parts, ...queryParameters(query)],
     responses: { ...answered("The answer", described(answer)), ...refusals(400, 401, 403, ...missing, 500, 503) },
   };

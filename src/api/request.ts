@@ -33,15 +33,15 @@ export const pageSchema = v.strictObject({
 
 /**
  * A read: checks the grant, then the query, then answers what `answer` gives as JSON, or its refusal as a problem.
- * @param action the grant it needs
+ * @param action the grant it needs; null = none
  */
 export function read<Schema extends v.GenericSchema>(
-  action: string,
+  action: string | null,
   query: Schema,
   answer: (query: v.InferOutput<Schema>, c: Context<Env>) => Promise<object>,
 ): Handler<Env> {
   return async (c) => {
-    if (!mayDo(c.get("actor"), action)) return notGranted(c, action);
+    if (action !== null && !mayDo(c.get("actor"), action)) return notGranted(c, action);
     const asked = readQuery(c, query);
     if (!asked.ok) return problem(c, "bad_arguments", asked.message, { field: asked.field });
     const view = await answer(asked.query, c);

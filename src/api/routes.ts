@@ -14,6 +14,7 @@ import {
   readSlotViews,
   settlementsPage,
 } from "./jobs.ts";
+import { viewNeeds } from "./needs.ts";
 import { foreignCursor, pageOfCode, readTicks, readTopics } from "./reads.ts";
 import { type Env, listSchema, noQuery, pageSchema, part, read } from "./request.ts";
 import { firingsQuery, readFirings } from "./schedules.ts";
@@ -24,7 +25,8 @@ import { jobInstances, listWorkflows, showWorkflow, workflowsQuery } from "./wor
 export interface ReadRoute {
   /** `/api/jobs/:id` */
   readonly path: string;
-  readonly grant: string;
+  /** Null: whoever is signed in may ask, and is shown what his grants let him see. */
+  readonly grant: string | null;
   readonly summary: string;
   readonly query: v.GenericSchema;
   readonly answer: v.GenericSchema;
@@ -35,7 +37,7 @@ type Answer<Query> = (query: Query, c: Context<Env>) => Promise<object>;
 
 function at<Query extends v.GenericSchema>(
   path: string,
-  grant: string,
+  grant: string | null,
   summary: string,
   query: Query,
   answer: v.GenericSchema,
@@ -46,7 +48,11 @@ function at<Query extends v.GenericSchema>(
 
 /** All reads of a deployment. */
 export function readRoutes(served: Served): readonly ReadRoute[] {
+  const { catalog, clock } = served;
   return [
+    at("/api/needs", null, "What needs a person, the gravest first", noQuery, answers.needsView, (_, c) =>
+      viewNeeds(c.get("actor"), c.get("runtime"), catalog, clock()),
+    ),
     at(
       "/api/topics",
       "topic:read",
@@ -61,7 +67,7 @@ export function readRoutes(served: Served): readonly ReadRoute[] {
       "Records of ticks, the newest first",
       pageSchema,
       answers.pageOf(answers.tickEntries),
-      (page, c) => readTicks(dbOf(c), served.clock(), page),
+      (page, c) => readTicks(dbOf(c), clock(), page),
     ),
     ...itemRoutes(served),
     ...jobRoutes(served),

@@ -78,6 +78,13 @@ export function lasting(ms: number): string {
   return `${Math.floor(ms / size)} ${unit}`;
 }
 
+/** A count that read so many rows at most. */
+export interface Count {
+  value: number;
+  capped: boolean;
+}
+export const counted = ({ value, capped }: Count): string => `${value.toLocaleString("en")}${capped ? "+" : ""}`;
+
 type Tone = "good" | "bad" | "warn" | "plain";
 
 /** A state: a word, and a mark that says the same without colour. */

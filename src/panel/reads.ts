@@ -14,12 +14,8 @@ export const PAGE_ROWS = 50;
 export const TICKS_DRAWN = 60;
 /** The latest slots of a job that its strip shows. */
 export const STRIP_SLOTS = 60;
-/** The latest runs that are looked through for lost ones. */
-const RUNS_LOOKED = 1_000;
-/** Lost runs, and changes of a topic, that are shown at most. */
+/** Changes of a topic that are shown at most. */
 const SHOWN_MOST = 20;
-/** Part of a ledger's room from which it is said that it fills. */
-export const FILLING = 0.8;
 /** Of a dead letter's payload, a list reads this much, characters. */
 const PAYLOAD_START = 300;
 
@@ -48,25 +44,6 @@ export async function readTick(db: D1Database, id: number): Promise<TickRow | nu
   return row?.id === id ? row : null;
 }
 
-export interface StopRow {
-  id: string;
-  stopped_at: number;
-  stop_reason: string;
-  stopped_by: string;
-}
-
-/** The jobs of the catalog that are stopped. */
-export async function readStops(db: D1Database, ids: readonly string[]): Promise<StopRow[]> {
-  const { results } = await db
-    .prepare(
-      `SELECT id, stopped_at, stop_reason, stopped_by FROM jobs
-       WHERE id IN (SELECT value FROM json_each(?1)) AND stopped_at IS NOT NULL ORDER BY id`,
-    )
-    .bind(JSON.stringify(ids))
-    .all<StopRow>();
-  return results;
-}
-
 export interface Ledger {
   job: string;
   owed: number;
@@ -90,27 +67,6 @@ export async function readLedgers(db: D1Database, ids: readonly string[]): Promi
     .bind(JSON.stringify(ids))
     .all<Omit<Ledger, "held">>();
   return results.map((row) => ({ ...row, held: row.owed + row.quarantined }));
-}
-
-export interface LostRow {
-  id: string;
-  command: string;
-  actor: string;
-  thread: string | null;
-  ended_at: number | null;
-}
-
-/** Runs among the latest that were lost. */
-export async function readLostRuns(db: D1Database): Promise<LostRow[]> {
-  const { results } = await db
-    .prepare(
-      `SELECT id, command, actor, thread, ended_at FROM (
-         SELECT id, command, actor, thread, ended_at, status, admitted_at FROM runs
-         ORDER BY admitted_at DESC, id DESC LIMIT ${RUNS_LOOKED})
-       WHERE status = 'lost' ORDER BY admitted_at DESC, id DESC LIMIT ${SHOWN_MOST}`,
-    )
-    .all<LostRow>();
-  return results;
 }
 
 export interface ChangeRow {

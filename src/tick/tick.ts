@@ -88,7 +88,7 @@ export async function tick(
   const { share } = split.next(runtime.ports.clock());
   split.charge(await workRefused(invocation, slots.refused, until, share));
   const { modules, topics } = await runModules(invocation, opened.id, split, turns);
-  const untold = await tellNeeds(invocation, dispatcher);
+  const untold = await tellNeeds(invocation, dispatcher, opened.schedules);
 
   const report: TickReport = {
     slots: slots.claimed,

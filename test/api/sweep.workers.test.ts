@@ -50,13 +50,14 @@ async function listCommands() {
 }
 
 // What it serves with is of no account here: only its paths and grants are read.
-const reads = readRoutes({ ...program, runs: null, jobs: { active: [], problems: [] }, clock: () => NOW } as never);
+const served = { ...program, runs: null, jobs: { active: [], problems: [] }, clock: () => NOW };
+const reads = readRoutes(served as never).flatMap(({ grant, ...rest }) => (grant === null ? [] : [{ ...rest, grant }]));
 const filled = (path: string) => path.replace(/:\w+/g, "x");
 
 /** Those that nobody signs in to: one shows no secret, the other's callers sign what they send. */
 const OPEN = ["/healthz", "/api/slack/events"];
 /** Those that whoever is signed in may read. */
-const FOR_ALL = ["/openapi.json", "/docs", "/docs/:file", "/api/commands"];
+const FOR_ALL = ["/openapi.json", "/docs", "/docs/:file", "/api/commands", "/api/needs"];
 const OTHERS = [
   { method: "GET", path: "/metrics", grant: "metrics:read" },
   { method: "POST", path: "/api/tick", grant: "tick:fire" },

@@ -529,13 +529,15 @@ describe("status", () => {
     ready: count(3),
     leased: count(1),
   };
+  const stop = { kind: "job_stopped", what: "The job sweep is stopped", subject: "sweep", id: "", detail: "5 failed" };
+  const needs = (...items: object[]): Answer => ({ body: { items, nextCursor: null, unseen: [] } });
   const job = { id: "sweep", enabled: true, stopReason: null, failures: 0, lastSlot: null, nextAt: null };
 
   beforeEach(() => {
     answers["GET /healthz"] = { body: { status: "ok", lastTickAt: null, tickAgeSeconds: 12, problems: [] } };
     answers["GET /api/topics"] = list({ ...topic, dead: count(0), oldestDueAt: null });
     answers["GET /api/jobs"] = list({ ...job, stopped: false });
-    answers["GET /api/jobs/sweep/obligations"] = list();
+    answers["GET /api/needs"] = needs();
     answers["GET /api/schedules"] = list({
       kind: "stored",
       name: "nightly",
@@ -543,8 +545,6 @@ describe("status", () => {
       problem: null,
       nextAt: null,
     });
-    answers["GET /api/ticks"] = list({ at: "a", state: "closed" });
-    answers["GET /api/runs"] = list({ id: "r", command: "c", status: "succeeded" });
   });
 
   test("is quiet when nothing needs a person", async () => {
@@ -562,12 +562,6 @@ describe("status", () => {
 
   test.each<[string, string, Answer, string]>([
     [
-      "a late tick",
-      "GET /healthz",
-      { body: { status: "degraded", lastTickAt: null, tickAgeSeconds: 400, problems: [] } },
-      "no tick for 400 s",
-    ],
-    [
       "a bad setting",
       "GET /healthz",
       {
@@ -581,42 +575,24 @@ describe("status", () => {
       },
       "DB: gone (bad)",
     ],
+    ["a need", "GET /api/needs", needs(stop), "  The job sweep is stopped: 5 failed\n    duework job resume sweep\n"],
     [
-      "dead letters",
-      "GET /api/topics",
-      list({ ...topic, dead: count(2), oldestDueAt: null }),
-      "2 dead letters of webhooks.deliver",
-    ],
-    [
-      "a stopped job",
-      "GET /api/jobs",
-      list({ ...job, stopped: true, stopReason: "5 failed" }),
-      "the job sweep is stopped: 5 failed",
-    ],
-    ["a quarantine", "GET /api/jobs/sweep/obligations", list({ workspace: "w" }), "1 in quarantine of sweep"],
-    [
-      "a schedule that never started",
-      "GET /api/schedules",
-      list({ kind: "stored", name: "n", state: "claimed_not_started", problem: null, nextAt: null }),
-      "n was claimed and never started",
-    ],
-    [
-      "a tick that died",
-      "GET /api/ticks",
-      list({ at: "a", state: "died", diedIn: "merchants" }),
-      "1 of the latest 1 ticks died, the last in merchants",
-    ],
-    [
-      "a lost run",
-      "GET /api/runs",
-      list({ id: "r", command: "webhooks.report", status: "lost" }),
-      "a run of webhooks.report was lost",
+      "a need of a kind that it does not know",
+      "GET /api/needs",
+      needs({ ...stop, kind: "flood", what: "The cellar is flooded", detail: "" }),
+      "  The cellar is flooded\n",
     ],
     [
       "what could not be looked at",
-      "GET /api/runs",
-      { status: 403, body: { code: "not_granted", detail: "no", grant: "run:read" } },
-      "Not looked at: /api/runs",
+      "GET /api/jobs",
+      { status: 403, body: { code: "not_granted", detail: "no", grant: "job:read" } },
+      "Not looked at: /api/jobs",
+    ],
+    [
+      "what the token lets nobody see",
+      "GET /api/needs",
+      { body: { items: [], nextCursor: null, unseen: ["run:read"] } },
+      "Not looked at: /api/needs: what needs the grant run:read",
     ],
   ])("%s: it says so, and exits 1 under --check alone", async (_, path, answer, message) => {
     answers[path] = answer;
@@ -628,9 +604,9 @@ describe("status", () => {
 
   test("watch prints a line a look without a terminal, through an outage, until it is told to end", async () => {
     let looks = 0;
-    answers["GET /api/runs"] = () => {
+    answers["GET /api/needs"] = () => {
       looks += 1;
-      return looks === 2 ? { type: "text/html", body: "down" } : list();
+      return looks === 2 ? { type: "text/html", body: "down" } : needs();
     };
     const env = { ...process.env, DUEWORK_URL: url, DUEWORK_TOKEN: TOKEN };
     const child = spawn(process.execPath, [path.join(ROOT, "src/cli/main.ts"), "watch", "--every", "1"], { env });

@@ -297,7 +297,10 @@ describe("pages", () => {
     for (const need of ["The job sweep is stopped", "1 in quarantine", "A tick died", "dead letters of shop.work"]) {
       expect(overview).toContain(need);
     }
-    expect(overview).toContain("was lost");
+    expect(overview).toContain("runs of stored text were lost");
+    const { items } = JSON.parse((await me.get("/api/needs")).text) as { items: { what: string }[] };
+    expect(items.length).toBeGreaterThan(7);
+    for (const { what } of items) expect(overview).toContain(what);
     const instance = `checkout-expiry/expiry-${Math.floor(world.clock.now / MINUTE)}-1`;
     const dashboard = `https://dash.cloudflare.com/${ACCOUNT}/workers/workflows/${instance.replace("/", "/instance/")}`;
     expect(await strict(me)(`/panel/workflows/${instance}`)).toContain(`href="${dashboard}"`);

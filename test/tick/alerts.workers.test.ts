@@ -1,7 +1,14 @@
 import { beforeEach, describe, expect, test } from "vitest";
 import { job } from "../../src/jobs/catalog.ts";
-import { MINUTE } from "../../src/core/time.ts";
-import { readNeeds } from "../../src/tick/alerts.ts";
+import { DAY, HOUR, MINUTE } from "../../src/core/time.ts";
+import { meterDb } from "../../src/db/client.ts";
+import { createMeter } from "../../src/db/meter.ts";
+import { findUntold } from "../../src/tick/alerts.ts";
+import * as v from "valibot";
+import { defineModule } from "../../src/outbox/module.ts";
+import { topic } from "../../src/outbox/topic.ts";
+import { done } from "../../src/core/outcomes.ts";
+import { mendingOf, NEED_KINDS, type NeedKind, readNeeds } from "../../src/tick/needs.ts";
 import { clear, createStage, DB, type Stage } from "../schedules/stage.ts";
 
 beforeEach(async () => {
@@ -86,8 +93,8 @@ describe("what needs a person", () => {
       .bind(one.clock.now)
       .run();
     await trouble(one.clock.now);
-    const found = await DB.batch(readNeeds(DB, ["probe.work"], one.clock.now));
-    expect(found.reduce((sum, { results }) => sum + results.length, 0)).toBe(4);
+    const found = await DB.batch(findUntold(DB, ["probe.work"], [], one.clock.now));
+    expect(found.reduce((sum, { results }) => sum + results.length, 0)).toBe(5);
     expect(found.reduce((sum, { meta }) => sum + meta.rows_read, 0)).toBeLessThan(200);
   });
 
@@ -115,5 +122,139 @@ describe("what needs a person", () => {
     one.minutes(1);
     await one.tick();
     expect((await told(one)).length).toBeGreaterThan(0);
+  });
+});
+
+/** All that {@link trouble} has not: a full ledger, dead letters, a row that no version of ours has written. */
+async function moreTrouble(at: number) {
+  const n = (most: number) => `WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < ${most})`;
+  await DB.batch([
+    DB.prepare(
+      `${n(4_000)} INSERT INTO obligations (job, workspace, state, version, since, charges)
+       SELECT 'sweep', printf('10000000-0000-4000-8000-%012d', i), 'owed', 1, ?1, 0 FROM n`,
+    ).bind(at),
+    DB.prepare(
+      `${n(1_200)} INSERT INTO dead_letters (id, topic, payload, reason, error, attempts, deliveries, born_at, died_at)
+       SELECT 'd' || i, 'shop.work', '{}', 'gone', 'e', 1, 1, ?1, ?1 FROM n`,
+    ).bind(at),
+    DB.prepare(
+      `INSERT INTO schedules (id, name, cron, time_zone, text, channel, thread, grants, enabled, created_at, created_by,
+         anchored_at) VALUES ('s1', 'odd', 'now and then', 'UTC', 'probe go', 'inbox:ops', 'new', '{}', 1, ?1, 'x', ?1)`,
+    ).bind(at),
+  ]);
+}
+
+describe("the list of what needs a person", () => {
+  interface List {
+    items: { kind: string; what: string; subject: string; detail: string; count: { value: number; capped: boolean } }[];
+    unseen: string[];
+  }
+  const work = topic("shop.work", { schema: v.object({}), handle: async () => done() });
+  const all = { actions: "all", channels: "all", scopes: "all" } as const;
+  const make = () =>
+    createStage({
+      people: [
+        { subject: "amy", grants: all },
+        { subject: "bob", grants: { actions: ["job:read"], channels: [], scopes: [] } },
+      ],
+      env: { ALERTS_CHANNEL: "inbox:ops" },
+      jobs: [job({ id: "sweep", cron: "0 * * * *", processor: { kind: "module", handle: async () => {} } })],
+      modules: [defineModule("shop", { topics: [work] })],
+    });
+  const ask = async (one: Stage, who: string) => (await one.http(who, "GET", "/api/needs")).json as unknown as List;
+
+  test("has every kind, the gravest first, and the alerts tell each of them but the tick that is late", async () => {
+    const one = await make();
+    const at = one.clock.now - 5 * MINUTE;
+    await trouble(at);
+    await moreTrouble(at);
+    const { items, unseen } = await ask(one, "amy");
+    expect(unseen).toEqual([]);
+    expect(items.map(({ kind }) => kind)).toEqual([...NEED_KINDS]);
+    expect(items.map(({ what }) => what)).toEqual([
+      "No tick for 6 min",
+      "A tick died in shop",
+      "The job sweep is stopped",
+      "1 in quarantine of sweep",
+      "The ledger of sweep is filling",
+      "The schedule odd is invalid",
+      "nightly was claimed and not started",
+      "A run of probe.go was lost",
+      "1,000+ dead letters of shop.work",
+    ]);
+    await one.tick();
+    const { results } = await DB.prepare(
+      "SELECT data->>'code' AS kind, text FROM messages WHERE thread = 'thread-alerts-inbox:ops'",
+    ).all<{ kind: NeedKind; text: string }>();
+    expect(results.map(({ kind }) => kind).sort()).toEqual(
+      NEED_KINDS.filter((kind) => kind !== "tick_late").toSorted(),
+    );
+    for (const { kind, text } of results) expect(text).toContain(mendingOf(kind));
+  });
+
+  test("shows what the grants of who asks let him see, and names those that he lacks", async () => {
+    const one = await make();
+    await trouble(one.clock.now - 5 * MINUTE);
+    const { items, unseen } = await ask(one, "bob");
+    expect(items.map(({ kind }) => kind)).toEqual(["job_stopped", "quarantine"]);
+    expect(unseen.toSorted()).toEqual(["item:read", "run:read", "schedule:read", "tick:read"]);
+  });
+
+  test("is one line for many of the same, a firing that is its schedule's latest stays, and old losses go", async () => {
+    const one = await make();
+    const now = one.clock.now;
+    const firing = (id: string, name: string, at: number) =>
+      DB.prepare(
+        "INSERT INTO firings (id, schedule, name, slot, claimed_at, missed, cron, time_zone, fired_by, outcome, run) VALUES (?1, ?2, ?2, ?4, ?3, 0, '* * * * *', 'UTC', 'service:tick', 'claimed', 'r')",
+      ).bind(id, name, at, Math.floor(at / MINUTE) * MINUTE);
+    await DB.batch([
+      ...[1, 2, 3].map((n) => firing(`often-${n}`, "often", now - n * MINUTE)),
+      firing("monthly", "monthly", now - 9 * DAY),
+      firing("followed", "followed", now - 9 * DAY),
+      ...["monthly", "followed"].map((name) =>
+        DB.prepare(
+          `INSERT INTO schedules (id, name, cron, time_zone, text, channel, thread, grants, enabled, created_at,
+             created_by, anchored_at, claim) VALUES (?1, ?1, '0 0 1 * *', 'UTC', 'probe go', 'inbox:ops', 'new',
+             '{"actions":[],"channels":[],"scopes":[]}', 1, ?2, 'http:amy', ?2, ?3)`,
+        ).bind(name, now, name === "monthly" ? "monthly" : null),
+      ),
+      DB.prepare(
+        `INSERT INTO runs (id, actor, actor_kind, grants, command, args, channel, status, admitted_at, ended_at, error)
+         VALUES ('old', 'http:amy', 'user', '{}', 'probe.go', '{}', 'inbox:ops', 'lost', ?1, ?1, 'gone')`,
+      ).bind(now - 25 * HOUR),
+    ]);
+    const { items } = await ask(one, "amy");
+    expect(items.map(({ what }) => what)).toEqual([
+      "often was claimed and not started, 3 times",
+      "monthly was claimed and not started",
+    ]);
+  });
+
+  test("reads a bounded number of rows, however many there are", async () => {
+    const n = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 20000)";
+    const at = (await make()).clock.now;
+    await DB.batch([
+      DB.prepare(
+        `${n} INSERT INTO runs (id, actor, actor_kind, grants, command, args, channel, status, admitted_at, ended_at)
+         SELECT 'l' || i, 'http:amy', 'user', '{}', 'probe.go', '{}', 'inbox:ops', 'lost', ?1, ?1 - i FROM n`,
+      ).bind(at),
+      DB.prepare(
+        `${n} INSERT INTO firings (id, schedule, name, slot, claimed_at, missed, cron, time_zone, fired_by, outcome, run)
+         SELECT 'f' || i, 's', 'often', i * 60000, ?1 - i, 0, '* * * * *', 'UTC', 'service:tick', 'claimed', 'r' FROM n`,
+      ).bind(at),
+      DB.prepare(
+        `${n} INSERT INTO dead_letters (id, topic, payload, reason, error, attempts, deliveries, born_at, died_at)
+         SELECT 'd' || i, 'shop.work', '{}', 'gone', 'e', 1, 1, ?1, ?1 - i FROM n`,
+      ).bind(at),
+    ]);
+    const meter = createMeter();
+    const needs = await readNeeds(meterDb(DB, meter), { jobs: ["sweep"], topics: ["shop.work"], now: at });
+    expect(needs.map(({ kind, count }) => [kind, count])).toEqual([
+      ["not_started", { value: 99, capped: true }],
+      ["run_lost", { value: 99, capped: true }],
+      ["dead_letters", { value: 1_000, capped: true }],
+    ]);
+    expect(meter.rowsRead).toBeLessThan(2_000);
+    expect(meter.calls).toBe(2);
   });
 });

@@ -68,12 +68,12 @@ const schedules = v.object({
     }),
   ),
 });
-const ticks = v.object({ items: v.array(v.object({ at: v.string(), state: v.string(), diedIn: v.optional(when) })) });
-const runs = v.object({ items: v.array(v.object({ id: v.string(), command: v.string(), status: v.string() })) });
-const someRows = v.object({ items: v.array(v.unknown()), nextCursor: when });
-
-/** Jobs whose quarantine is looked at, one request each. */
-const JOBS_LOOKED_AT = 10;
+const needs = v.object({
+  items: v.array(
+    v.object({ kind: v.string(), what: v.string(), subject: v.string(), id: v.string(), detail: v.string() }),
+  ),
+  unseen: v.array(v.string()),
+});
 
 /** @throws UnreachableError, RefusedError when the token itself is refused */
 export async function readStatus(deployment: Deployment): Promise<Status> {
@@ -91,45 +91,20 @@ export async function readStatus(deployment: Deployment): Promise<Status> {
   if (state.status === "misconfigured") {
     return { health: state, needs: healthNeeds(state), topics: [], jobs: [], schedules: [], unseen };
   }
-  const [topic, job, schedule, tick, run] = await Promise.all([
+  const [need, topic, job, schedule] = await Promise.all([
+    look("/api/needs", needs),
     look("/api/topics?limit=200", topics),
     look("/api/jobs?limit=200", jobs),
     look("/api/schedules?limit=200", schedules),
-    look("/api/ticks?limit=20", ticks),
-    look("/api/runs?limit=50", runs),
   ]);
-  const enabled = (job?.items ?? []).filter(({ enabled }) => enabled).slice(0, JOBS_LOOKED_AT);
-  const held = await Promise.all(
-    enabled.map(async ({ id }) => {
-      const page = await look(`/api/jobs/${encodeURIComponent(id)}/obligations?state=quarantined&limit=100`, someRows);
-      return { id, rows: page?.items.length ?? 0, more: page?.nextCursor != null };
-    }),
-  );
-  const needs = [
-    ...healthNeeds(state),
-    ...tickNeeds(tick?.items ?? []),
-    ...jobNeeds(job?.items ?? []),
-    ...held.flatMap(({ id, rows, more }) =>
-      rows === 0
-        ? []
-        : [
-            {
-              what: `${rows}${more ? "+" : ""} in quarantine of ${id}`,
-              try: `job obligations ${id} --state quarantined`,
-            },
-          ],
-    ),
-    ...scheduleNeeds(schedule?.items ?? []),
-    ...topicNeeds(topic?.items ?? []),
-    ...runNeeds(run?.items ?? []),
-  ];
+  const lacking = (need?.unseen ?? []).map((grant) => `/api/needs: what needs the grant ${grant}`);
   return {
     health: state,
-    needs,
+    needs: [...healthNeeds(state), ...(need?.items ?? []).map(needOf)],
     topics: topic?.items ?? [],
     jobs: job?.items ?? [],
     schedules: schedule?.items ?? [],
-    unseen,
+    unseen: [...unseen, ...lacking],
   };
 }
 
@@ -145,56 +120,30 @@ function parsed<Schema extends v.GenericSchema>(
   );
 }
 
-function healthNeeds({ status, tickAgeSeconds, problems }: Status["health"]): Need[] {
+/** What keeps it from starting; that a tick is late is among the needs that it lists itself. */
+function healthNeeds({ status, problems }: Status["health"]): Need[] {
   return [
-    ...(status === "degraded"
-      ? [{ what: `no tick for ${tickAgeSeconds} s: is the cron trigger there?`, try: "ticks" }]
-      : []),
     ...problems.map(({ code, setting, detail }) => ({ what: `${setting}: ${detail} (${code})`, try: "" })),
     ...(status === "misconfigured" && problems.length === 0 ? [{ what: "it is misconfigured", try: "" }] : []),
   ];
 }
 
-function tickNeeds(all: v.InferOutput<typeof ticks>["items"]): Need[] {
-  const died = all.filter(({ state }) => state === "died");
-  if (died.length === 0) return [];
-  const where = died[0]?.diedIn ?? "its opening";
-  return [{ what: `${died.length} of the latest ${all.length} ticks died, the last in ${where}`, try: "ticks" }];
-}
+/** Of each kind that this version knows, the line that begins to mend it. */
+const TRY: Readonly<Record<string, (subject: string, id: string) => string>> = {
+  tick_late: () => "ticks",
+  tick_died: () => "ticks",
+  job_stopped: (job) => `job resume ${job}`,
+  quarantine: (job) => `job obligations ${job} --state quarantined`,
+  ledger_filling: (job) => `job obligations ${job}`,
+  schedule_invalid: (name) => `schedule show ${name}`,
+  not_started: (name) => `schedule fire ${name}`,
+  run_lost: (_, id) => `run show ${id}`,
+  dead_letters: (topic) => `dead-letters ${topic}`,
+};
 
-function jobNeeds(all: Status["jobs"]): Need[] {
-  return all
-    .filter(({ stopped }) => stopped)
-    .map(({ id, stopReason }) => ({ what: `the job ${id} is stopped: ${stopReason}`, try: `job resume ${id}` }));
-}
-
-function scheduleNeeds(all: Status["schedules"]): Need[] {
-  return all.flatMap(({ kind, name, state, problem }) => {
-    if (kind !== "stored") return [];
-    if (state === "invalid")
-      return [{ what: `the schedule ${name} is invalid: ${problem}`, try: `schedule show ${name}` }];
-    if (state !== "claimed_not_started") return [];
-    return [{ what: `${name} was claimed and never started`, try: `schedule fire ${name}` }];
-  });
-}
-
-function topicNeeds(all: Status["topics"]): Need[] {
-  return all.flatMap(({ module, topic, dead }) =>
-    dead.value === 0
-      ? []
-      : [
-          {
-            what: `${dead.value}${dead.capped ? "+" : ""} dead letters of ${module}.${topic}`,
-            try: `dead-letters ${module}.${topic}`,
-          },
-        ],
-  );
-}
-
-function runNeeds(all: v.InferOutput<typeof runs>["items"]): Need[] {
-  return all
-    .filter(({ status }) => status === "lost")
-    .map(({ id, command }) => ({ what: `a run of ${command} was lost`, try: `run show ${id}` }));
+function needOf({ kind, what, subject, id, detail }: v.InferOutput<typeof needs>["items"][number]): Need {
+  const mend = Object.hasOwn(TRY, kind) ? TRY[kind] : undefined;
+  return { what: detail === "" ? what : `${what}: ${detail}`, try: mend?.(subject, id) ?? "" };
 }
 
 /** Longest line on a pipe, characters. */

@@ -1,11 +1,11 @@
-import { DEGRADED_MS } from "../../api/app.ts";
 import { readTopics } from "../../api/reads.ts";
+import { DEGRADED_MS } from "../../tick/needs.ts";
 import type { TickRow } from "../../tick/record.ts";
 import { Bars } from "../charts.tsx";
-import { Empty, Go, State, stamp, Table, Time } from "../parts.tsx";
+import { type Count, counted, Empty, Go, State, stamp, Table, Time } from "../parts.tsx";
 import { readLatestTicks } from "../reads.ts";
 import { type Content, canRead, type Visit } from "../visit.ts";
-import { type Count, counted, isDead, letterNeeds, Needs, needsOf, tickNeeds } from "./needs.tsx";
+import { Needs, needsOf } from "./needs.tsx";
 
 /** Topics that the overview counts at most: more are on their own page. */
 const TOPICS_SHOWN = 200;
@@ -21,22 +21,17 @@ type Topics = {
 }[];
 /** What needs a person first; then how much waits, what the ticks do, and what they cost. */
 export async function overviewPage(visit: Visit): Promise<Content> {
-  const [ticks, topics, rest] = await Promise.all([
+  const [ticks, topics, needs] = await Promise.all([
     canRead(visit, "tick:read") ? readLatestTicks(visit.db) : null,
     canRead(visit, "topic:read") ? topicsOf(visit) : null,
     needsOf(visit),
   ]);
-  const needs = [
-    ...(ticks === null ? [] : tickNeeds(ticks, visit.now)),
-    ...rest,
-    ...(canRead(visit, "item:read") ? letterNeeds(topics ?? []) : []),
-  ];
   return {
     title: "Overview",
     live: "rarely",
     body: (
       <>
-        <Needs needs={needs} />
+        <Needs needs={needs} now={visit.now} />
         {topics === null ? null : <Backlog visit={visit} topics={topics} />}
         {ticks === null ? null : <Ticks ticks={ticks} now={visit.now} />}
       </>
@@ -148,8 +143,9 @@ function Pulse({ latest, now }: { latest: TickRow; now: number }) {
 }
 
 function Beat({ tick, now }: { tick: TickRow; now: number }) {
-  const { id, at, ended_at, report } = tick;
-  const [letter, word, tone] = isDead(tick, now)
+  const { id, at, ended_at, wall_until, report } = tick;
+  const died = ended_at === null && wall_until <= now;
+  const [letter, word, tone] = died
     ? ["X", "died", "bad"]
     : ended_at === null
       ? ["…", "running", "plain"]

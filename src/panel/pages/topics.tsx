@@ -1,9 +1,8 @@
 import { readTopics } from "../../api/reads.ts";
 import { refused } from "../act.tsx";
-import { Act, Cut, Empty, Go, Pager, State, Table, Time } from "../parts.tsx";
+import { Act, counted, Cut, Empty, Go, Pager, State, Table, Time } from "../parts.tsx";
 import { type ChangeRow, pageOf, readChanges } from "../reads.ts";
 import type { Content, Visit } from "../visit.ts";
-import { counted } from "./needs.tsx";
 
 /** Each topic: the way its items go, whether they go at all, and who said so. */
 export async function topicsPage(visit: Visit): Promise<Content> {
