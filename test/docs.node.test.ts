@@ -312,18 +312,23 @@ describe("links", () => {
 });
 
 describe("tests that are named", () => {
-  test.each(["docs/invariants.md", "docs/states.md"])("in %s exist under that title", (page) => {
-    const named = [...read(page).matchAll(/\[((?:[^\]\\]|\\.)+)\]\(\.\.\/(test\/[^)]+)\)/g)];
-    expect(named.length).toBeGreaterThan(10);
-    const missing = named
-      .filter(([, title = "", file = ""]) => !existsSync(path.join(root, file)) || !read(file).includes(title))
-      .map(([, title, file]) => `${file}: ${title}`);
-    expect(missing).toEqual([]);
-  });
+  test.each(["docs/faults.md", "docs/invariants.md", "docs/security.md", "docs/states.md"])(
+    "in %s exist under that title",
+    (page) => {
+      const named = [...read(page).matchAll(/\[((?:[^\]\\]|\\.)+)\]\(\.\.\/(test\/[^)]+)\)/g)];
+      expect(named.length).toBeGreaterThan(10);
+      const missing = named
+        .filter(([, title = "", file = ""]) => !existsSync(path.join(root, file)) || !read(file).includes(title))
+        .map(([, title, file]) => `${file}: ${title}`);
+      expect(missing).toEqual([]);
+    },
+  );
 
-  test("every promise and every arrow names at least one", () => {
+  test("every promise, arrow, fault and threat names at least one", () => {
     const bare = [
       ...tableRows("docs/invariants.md", "promise").filter(([, by]) => !by?.startsWith("[")),
+      ...tableRows("docs/faults.md", "kind of fault").filter(([, , by]) => !by?.startsWith("[")),
+      ...tableRows("docs/security.md", "threat").filter(([, , by]) => !by?.startsWith("[")),
       ...tableRows("docs/states.md", "").filter((cells) => !cells.at(-1)?.startsWith("[")),
     ];
     expect(bare.map(([first, second]) => `${first} ${second}`)).toEqual([]);

@@ -316,22 +316,3 @@ describe("poison", () => {
     expect(text.length).toBeLessThanOrEqual(1_024);
   });
 });
-
-test("docs/faults.md names tests that exist, one at least for each kind", () => {
-  const root = path.resolve(import.meta.dirname, "..");
-  const page = readFileSync(path.join(root, "docs/faults.md"), "utf8");
-  const named = [...page.matchAll(/\[((?:[^\]\\]|\\.)+)\]\(\.\.\/(test\/[^)]+)\)/g)];
-  expect(named.length).toBeGreaterThan(50);
-  const missing = named.filter(
-    ([, title = "", file = ""]) => !readFileSync(path.join(root, file), "utf8").includes(title),
-  );
-  expect(missing.map(([, title, file]) => `${file}: ${title}`)).toEqual([]);
-  const rows = page
-    .split("\n")
-    .filter((line) => line.startsWith("| ") && !line.startsWith("| ---") && !line.startsWith("| kind"));
-  const applying = rows.slice(
-    0,
-    rows.findIndex((line) => line.startsWith("| fault that cannot happen")),
-  );
-  expect(applying.filter((line) => !line.includes("](../test/"))).toEqual([]);
-});

@@ -25,7 +25,7 @@ const HELP = `npm run soak [-- FLAGS]: an hour's ticks under load, and what grow
 
   --minutes N  driven minutes, 8 at least (default 90)
   --pace MS    real time between two of them (default 4000)
-  --events N   events a minute, each to five endpoints (default 20)
+  --events N   events a minute, each to four endpoints (default 8)
   --help       says this
 
 Prints one JSON object. Exit 0: nothing grew; 1: something did; 2: it could not be run.`;
@@ -39,6 +39,8 @@ const FORGOTTEN_A_TICK = { ticks: 20, deliveries: 500 };
 /** Checkouts that end in each minute, over so many workspaces. */
 const CHECKOUTS_A_MINUTE = 20;
 const WORKSPACES = 40;
+/** Every so many minutes one event goes to the endpoint that hangs: it holds the one local consumer for its whole limit. */
+const HANGS_EACH = 10;
 /** What the last quarter may be over the first, for noise: a factor and a floor. */
 const MAY_GROW = { kept: [1.5, 200], tickMs: [1.5, 60], memoryMiB: [1.3, 24] } as const;
 /** Of all minutes, those that fill the pipes and are not measured: retries of five minutes have begun to come back. */
@@ -205,9 +207,11 @@ async function soak(minutes: number, paceMs: number, events: number): Promise<nu
   try {
     const client = createClient(local.url, token);
     const database = await openDatabase(state);
-    const add = (url: string) => client.command<{ secret: string }>("webhooks.endpoint-add", { url, events: ["*"] });
+    const add = (url: string, type = "order.paid") =>
+      client.command<{ secret: string }>("webhooks.endpoint-add", { url, events: [type] });
     good.trust(0, (await add(good.url + hookPath(0))).secret);
-    for (const kind of Object.keys(troubles.answered)) await add(`${troubles.url}/${kind}`);
+    for (const kind of ["slow", "failing", "dropping"]) await add(`${troubles.url}/${kind}`);
+    await add(`${troubles.url}/hanging`, "order.held");
     await addSchedules(client);
 
     const samples: Sample[] = [];
@@ -218,6 +222,7 @@ async function soak(minutes: number, paceMs: number, events: number): Promise<nu
         // Number 0 is the one that the good receiver never takes.
         await client.command("webhooks.publish", { type: "order.paid", data: { order: 1 + minute * events + n } });
       }
+      if (minute % HANGS_EACH === 1) await client.command("webhooks.publish", { type: "order.held", data: {} });
       await fireTick(local.url, start + minute * MINUTE).catch(() => {
         failedTicks += 1;
       });
@@ -255,7 +260,7 @@ async function main(): Promise<number> {
     options: {
       minutes: { type: "string", default: "90" },
       pace: { type: "string", default: "4000" },
-      events: { type: "string", default: "20" },
+      events: { type: "string", default: "8" },
       help: { type: "boolean", short: "h", default: false },
     },
   });

@@ -18,7 +18,7 @@ the model of leases with a fault in each of its orders.
 const ROOT = path.resolve(import.meta.dirname, "../..");
 const VITEST = path.join(ROOT, "node_modules/vitest/vitest.mjs");
 /** Seeds of one run of each: short enough that several runs share the work, long enough that starting one is little. */
-const SHARES = { outbox: 250, slots: 500, firings: 50 } as const;
+const SHARES = { outbox: 250, slots: 500, firings: 25 } as const;
 type Simulator = keyof typeof SHARES;
 /** What has no seeds: it follows every order, here with one fault in each. */
 const MODEL = "lease-model";
