@@ -150,11 +150,12 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     ...planCommands(dispatcher),
     ...scheduleCommands(dispatcher, catalog, jobs),
   ]);
+  const access = settings.access === null ? null : createAccess(settings.access, ports);
   const api = createApi({
     runtime,
     problems: all,
     tokens: settings.tokens,
-    access: settings.access === null ? null : createAccess(settings.access, ports),
+    access,
     session:
       runtime === null || settings.tokens === null ? null : sessionReader(runtime.db, settings.tokens, ports.clock),
     registry,
@@ -177,6 +178,7 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
     runtime,
     problems: all,
     tokens: settings.tokens,
+    access,
     registry,
     catalog,
     selection,

@@ -2,7 +2,7 @@ import { type Context, Hono } from "hono";
 import { bodyLimit } from "hono/body-limit";
 import { errorText } from "../core/text.ts";
 import { act, ask, type Fields, nothing, refused } from "./act.tsx";
-import { carriesToken, HEADERS, isOwn, signedIn } from "./guard.ts";
+import { cameByAccess, carriesToken, HEADERS, isOwn, signedIn } from "./guard.ts";
 import { asPart, render, renderOutside } from "./layout.tsx";
 import { takeNotice } from "./notices.ts";
 import { deadLetterPage, deadLettersPage, replayAllPage, replayPart } from "./pages/dead-letters.tsx";
@@ -120,8 +120,13 @@ async function enter(c: Context<Env>, deps: PanelDeps, next: () => Promise<void>
   if (runtime === null || tokens === null) return c.notFound() as Response;
   const now = deps.clock();
   const url = new URL(c.req.url);
-  const known = await signedIn(c, runtime.db, tokens, now);
+  const known = (await signedIn(c, runtime.db, tokens, now)) ?? (await cameByAccess(c, deps.access, tokens));
   const reads = c.req.method === "GET" || c.req.method === "HEAD";
+  if (known !== null && "status" in known) {
+    const { status, detail } = known;
+    runtime.ports.log({ event: "sign_in_refused", level: "warn", reason: detail });
+    return c.html(renderOutside("Not let in", <NotLetIn detail={detail} />), status);
+  }
   if (known === null) {
     if (reads) return c.redirect(`/panel/sign-in?next=${encodeURIComponent(url.pathname + url.search)}`, 302);
     const signedOut = <a href="/panel/sign-in">Sign in, and do it again</a>;
@@ -195,6 +200,19 @@ const NO_TOKENS = {
   setting: "DUEWORK_TOKENS",
   detail: "it is missing or malformed, and nobody gets in",
 };
+
+function NotLetIn({ detail }: { detail: string }) {
+  return (
+    <>
+      <p class="notice bad" role="alert">
+        {`You come by Cloudflare Access, and ${detail}.`}
+      </p>
+      <p>
+        <a href="/panel/sign-in">Sign in with a token</a>
+      </p>
+    </>
+  );
+}
 
 function Problems({ lacking }: { lacking: PanelDeps["problems"] }) {
   return (

@@ -1,12 +1,15 @@
 import type { Context } from "hono";
 import { deleteCookie, getCookie, setCookie } from "hono/cookie";
-import { type Actor, personById, sameText, type Token } from "../commands/actor.ts";
+import type { Access } from "../api/access.ts";
+import { type Actor, personByEmail, personById, sameText, type Token } from "../commands/actor.ts";
 import { SECOND } from "../core/time.ts";
 import { csrfOf, SESSION_MS, subjectOf } from "./sessions.ts";
 
 /** Who is signed in, and whether a request comes from the panel's own pages. */
 
 const COOKIE = "duework";
+/** What Cloudflare Access puts on a request: its token, signed. */
+const ASSERTION = "cf-access-jwt-assertion";
 
 /**
  * What every answer carries. Nothing runs or is loaded but the Worker's own files, and nothing of others shows or posts
@@ -30,8 +33,35 @@ export const HEADERS = {
 } as const;
 
 export interface SignedIn {
+  /** What only his browser and this Worker know, and what his forms' token is made of: a session's id, or his assertion. */
   session: string;
   actor: Actor;
+}
+
+/** He comes by Cloudflare Access, and is not let in: why, and as which status. */
+export interface NotLetIn {
+  status: 401 | 403 | 503;
+  detail: string;
+}
+
+/**
+ * Whom Cloudflare Access names in a request, asked at each: nothing is kept of it. Null: the request bears no assertion,
+ * or Access is not set up.
+ */
+export async function cameByAccess(
+  c: Context,
+  access: Access | null,
+  tokens: readonly Token[],
+): Promise<SignedIn | NotLetIn | null> {
+  const session = c.req.header(ASSERTION);
+  if (session === undefined || access === null) return null;
+  const answer = await access.verify(session);
+  if (answer.kind === "refused") return { status: 401, detail: answer.detail };
+  if (answer.kind === "unavailable") return { status: 503, detail: answer.detail };
+  const actor = personByEmail(answer.email, tokens);
+  return actor === null
+    ? { status: 403, detail: "no entry of DUEWORK_TOKENS has this e-mail address" }
+    : { session, actor };
 }
 
 /**

@@ -83,9 +83,10 @@ export async function signIn(
   return c.redirect(next, 303);
 }
 
-/** Ends the session, here and in the database. */
+/** Ends the session, here and in the database; for who came by Cloudflare Access, that one too. */
 export async function signOut(c: Context, db: D1Database, session: string): Promise<Response> {
+  const byAccess = readSession(c) !== session;
   await endSession(db, session);
   dropSession(c);
-  return c.redirect("/panel/sign-in", 303);
+  return c.redirect(byAccess ? "/cdn-cgi/access/logout" : "/panel/sign-in", 303);
 }

@@ -1,5 +1,6 @@
 import type { Context } from "hono";
 import type { Child } from "hono/jsx";
+import type { Access } from "../api/access.ts";
 import type { InstanceSource } from "../api/workflows.ts";
 import { type Actor, mayDo, type Token } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
@@ -16,6 +17,8 @@ export interface PanelDeps {
   problems: readonly Problem[];
   /** Null: missing or malformed, and nobody gets in. */
   tokens: readonly Token[] | null;
+  /** Null: Cloudflare Access is not set up. */
+  access: Access | null;
   registry: ReadonlyMap<string, Registered>;
   catalog: readonly Job[];
   selection: Selection;
@@ -74,12 +77,16 @@ export function canRead({ actor }: Pick<Visit, "actor">, action: string): boolea
   return mayDo(actor, action);
 }
 
-/** A path of the panel's own; anything else, another site above all, is the overview. */
+/** Where a sign-in leads back to: pages of the runtime's own that are for eyes. */
+const FOR_EYES = ["/panel", "/docs"];
+
+/** A path of the panel or of `/docs`; anything else, another site above all, is the overview. */
 export function ownPath(text: unknown): string {
-  if (typeof text !== "string" || !/^\/panel(?:[/?][\x21-\x7e]*)?$/.test(text)) return "/panel";
-  const url = new URL(text, "https://panel.invalid");
-  const { pathname, search } = url;
-  return pathname === "/panel" || pathname.startsWith("/panel/") ? pathname + search : "/panel";
+  // One slash and no backslash: a browser takes `//` and `/\` for another site's address.
+  if (typeof text !== "string" || !/^\/[a-z](?:[\x21-\x5b\x5d-\x7e]*)$/.test(text)) return "/panel";
+  const { origin, pathname, search } = new URL(text, "https://panel.invalid");
+  const own = FOR_EYES.some((path) => pathname === path || pathname.startsWith(`${path}/`));
+  return own && origin === "https://panel.invalid" ? pathname + search : "/panel";
 }
 
 /** The page's own address with other parameters; null takes one away. */

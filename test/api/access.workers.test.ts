@@ -65,9 +65,18 @@ function serve(env: object = {}) {
     ...{ DB, ITEMS: new HeldQueue(), DUEWORK_TOKENS: TOKENS, ACCESS_TEAM_DOMAIN: TEAM, ACCESS_AUD: AUD },
     ...env,
   };
-  const { api, problems } = deploy({ modules: [], catalog: [] }, bindings, ports);
+  const { api, panel, problems } = deploy({ modules: [], catalog: [] }, bindings, ports);
   return {
     problems,
+    async visit(jwt: string | null, path: string, form?: Record<string, string>, origin = "https://duework.test") {
+      const headers = {
+        ...(jwt !== null && { "cf-access-jwt-assertion": jwt }),
+        ...(form !== undefined && { origin }),
+      };
+      const init = form === undefined ? {} : { method: "POST", body: new URLSearchParams(form) };
+      const response = await panel.request(`https://duework.test${path}`, { ...init, headers });
+      return { status: response.status, location: response.headers.get("location"), text: await response.text() };
+    },
     async ask(jwt: string | null, headers: Record<string, string> = {}, init: RequestInit = {}, path = "/api/topics") {
       const all = { ...headers, ...(jwt !== null && { "cf-access-jwt-assertion": jwt }) };
       const response = await api.request(`https://duework.test${path}`, { ...init, headers: all });
@@ -183,6 +192,58 @@ describe("a request through Cloudflare Access", () => {
     expect((await DB.prepare("SELECT count(*) AS n FROM ticks").first<{ n: number }>())?.n).toBe(0);
     expect((await post({ origin: "https://duework.test", "sec-fetch-site": "same-origin" })).status).toBe(200);
     expect((await post({})).status).toBe(200);
+  });
+});
+
+describe("the panel", () => {
+  const csrfIn = (text: string) => /name="csrf" value="([^"]+)"/.exec(text)?.[1] ?? "";
+
+  test("lets a person in whom Access names, without a form, with his grants and nothing kept", async () => {
+    const { visit } = serve();
+    const { status, text } = await visit(await sign(keys.rsa), "/panel/topics");
+    expect(status).toBe(200);
+    expect(text).toContain("http:ann");
+    expect(text).not.toContain("sign-in");
+    expect((await visit(await sign(keys.rsa), "/panel/jobs")).status).toBe(403);
+    expect(await DB.prepare("SELECT count(*) AS n FROM sessions").first("n")).toBe(0);
+    expect((await visit(null, "/panel/topics")).status).toBe(302);
+  });
+
+  test("takes his form only with the token of his own pages, and from the panel", async () => {
+    const { visit } = serve();
+    const jwt = await sign(keys.rsa);
+    const csrf = csrfIn((await visit(jwt, "/panel/topics")).text);
+    const other = csrfIn((await visit(await sign(keys.rsa, { sub: "2" }), "/panel/topics")).text);
+    expect(csrf).toMatch(/^[\w-]{43}$/);
+    expect(csrf).not.toBe(other);
+    expect((await visit(jwt, "/panel/sign-out", {})).status).toBe(403);
+    expect((await visit(jwt, "/panel/sign-out", { csrf: other })).status).toBe(403);
+    expect((await visit(jwt, "/panel/sign-out", { csrf }, "https://evil.test")).status).toBe(403);
+    const out = await visit(jwt, "/panel/sign-out", { csrf });
+    expect([out.status, out.location]).toEqual([303, "/cdn-cgi/access/logout"]);
+  });
+
+  test.for([
+    ["for another application", 401, { aud: ["b".repeat(64)] }],
+    ["that has expired", 401, { exp: seconds(clock) - 61 }],
+    ["of an address that no entry has", 403, { email: "eve@example.com" }],
+  ] as const)("shows who comes with a token %s why he is not let in: %i", async ([, status, changes]) => {
+    const { visit } = serve();
+    const jwt = await sign(keys.rsa, changes);
+    for (const form of [undefined, { csrf: "x" }]) {
+      const answer = await visit(jwt, "/panel/topics", form);
+      expect(answer.status).toBe(status);
+      expect(answer.text).toContain("You come by Cloudflare Access");
+      expect(answer.text).toContain('href="/panel/sign-in"');
+      expect(answer.text).not.toContain(jwt.slice(0, 40));
+    }
+  });
+
+  test("lets nobody in while the keys cannot be read, and does not look at a token where Access is not set up", async () => {
+    served = 500;
+    expect((await serve().visit(await sign(keys.rsa), "/panel")).status).toBe(503);
+    const without = serve({ ACCESS_TEAM_DOMAIN: "", ACCESS_AUD: "" });
+    expect((await without.visit(await sign(keys.rsa), "/panel")).status).toBe(302);
   });
 });
 

@@ -128,7 +128,7 @@ test("/docs is served by the Worker itself, behind the sign-in, and nothing in i
   expect((await get("/docs", {})).status).toBe(401);
   const browser = await fetch(`${local.url}/docs`, { headers: { accept: "text/html" }, redirect: "manual" });
   expect(browser).toMatchObject({ status: 302 });
-  expect(browser.headers.get("location")).toBe("/panel/sign-in");
+  expect(browser.headers.get("location")).toBe("/panel/sign-in?next=%2Fdocs");
   const page = await get("/docs");
   expect(page.status).toBe(200);
   expect(page.headers.get("content-security-policy")).toMatch(/default-src 'none'; script-src 'self';/);

@@ -58,7 +58,28 @@ describe("signing in", () => {
     expect(answer.headers.get("set-cookie")).toMatch(/SameSite=Strict/);
     expect(answer.headers.get("set-cookie")).toMatch(/Path=\/(;|$)/);
     expect(answer.headers.get("location")).toBe("/panel/jobs?state=owed");
-    for (const next of ["https://evil.test/", "//evil.test/panel", "/panel/../api", "/panel\\@evil.test", "/panels"]) {
+    const nobody = createStage().browser();
+    const asked = await nobody.get("/docs", { headers: { accept: "text/html" } });
+    expect(asked.status).toBe(302);
+    const led = await nobody.get(asked.headers.get("location") ?? "");
+    expect(led.text).toContain('name="next" value="/docs"');
+    expect((await browser.post("/panel/sign-in", { token: TOKENS.ann, next: "/docs" })).headers.get("location")).toBe(
+      "/docs",
+    );
+    for (const next of [
+      "https://evil.test/",
+      "//evil.test/panel",
+      "/\\evil.test/docs",
+      "//evil.test/docs",
+      "/docs\\@evil.test",
+      "/docs/../..//evil.test",
+      "/docs\n//evil.test",
+      "/docs/../api/topics",
+      "/docsx",
+      "/panel/../api",
+      "/panel\\@evil.test",
+      "/panels",
+    ]) {
       const other = await browser.post("/panel/sign-in", { token: TOKENS.ann, next });
       expect(other.headers.get("location"), next).toBe("/panel");
     }
