@@ -1,11 +1,11 @@
 import * as v from "valibot";
 import { refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
-import { MINUTE } from "../core/time.ts";
+import { presentSlot } from "../jobs/due.ts";
 import { handOver } from "../jobs/hand-over.ts";
 import type { Job } from "../jobs/catalog.ts";
 import type { JobsAtWork } from "../jobs/selection.ts";
-import { claimSlots, resumeJob, stopJob } from "../jobs/slots.ts";
+import { claimSlots, type JobRow, readJobs, resumeJob, stopJob } from "../jobs/slots.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { define, type Registered } from "./define.ts";
@@ -67,12 +67,13 @@ async function fire(name: string, jobs: JobsAtWork, invocation: Invocation): Pro
   const { db, now } = invocation;
   const active = jobs.active.find(({ job }) => job.id === name);
   if (active === undefined) return refuse("unknown_job", "id", `no job ${name} is on`);
-  const slot = Math.floor(now / MINUTE) * MINUTE;
-  const [claim] = await claimSlots(db, [{ job: name, slot, missed: 0, processor: active.kind }], now);
+  const [row] = (await readJobs(db, [name]).all<JobRow>()).results;
+  const due = presentSlot(active, row, now);
+  const [claim] = await claimSlots(db, [due], now);
   if (claim?.kind !== "claimed") {
     return refuse("slot_not_claimed", "id", `${name} is stopped, is at work, or had this minute already`);
   }
-  const { generation } = claim.slot;
+  const { generation, slot } = claim.slot;
   const { failed } = await handOver(invocation, jobs.queue, [{ active, slot: claim.slot }]);
   return { ok: true, result: { id: name, slot: new Date(slot).toISOString(), generation, handedOver: failed === 0 } };
 }

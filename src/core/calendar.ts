@@ -50,7 +50,7 @@ export function previousFire(cron: Cron, before: number, zone = "UTC"): number |
 }
 
 /** How many passed-over fires {@link latestDue} counts: a week of every minute. */
-const MISSED_MAX = 10_000;
+export const MISSED_MAX = 10_000;
 
 /** One slot for all that was due in a while. */
 export interface Due {

@@ -1,7 +1,19 @@
-import { latestDue } from "../core/calendar.ts";
+import { latestDue, MISSED_MAX } from "../core/calendar.ts";
 import { MINUTE } from "../core/time.ts";
 import type { ActiveJob } from "./selection.ts";
 import type { DueSlot, JobRow } from "./slots.ts";
+
+/**
+ * The present minute of a job, for a hand that fires it, whether the cron has it or not. It stands for what was due since
+ * the last one claimed, as a tick's claim does. Pure.
+ */
+export function presentSlot({ job, kind }: ActiveJob, row: JobRow | undefined, now: number): DueSlot {
+  const slot = Math.floor(now / MINUTE) * MINUTE;
+  const since = row?.last_slot ?? null;
+  const before = since === null ? null : latestDue(job.cron, since, slot - 1, job.timeZone);
+  const missed = before === null ? 0 : Math.min(before.missed + 1, MISSED_MAX);
+  return { job: job.id, slot, missed, since, processor: kind };
+}
 
 /**
  * The due minute of a job that a tick may claim, or null: the latest at or before `now` that is after the last one

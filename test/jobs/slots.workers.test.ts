@@ -332,6 +332,22 @@ describe("the stop", () => {
     job.world.clock.now += 10 * MINUTE;
     expect(await job.command("job.fire")).toMatchObject({ ok: false, code: "slot_not_claimed" });
   });
+
+  test("job.fire stands for the due minutes since the last claim, as a tick's claim does", async () => {
+    const job = setUp();
+    await job.tick();
+    await job.consume();
+    job.world.clock.now = at(12, 17);
+    expect(await job.command("job.fire")).toMatchObject({ ok: true });
+    await job.consume();
+    // 12:05, 12:10 and 12:15; then 12:20 is its own again.
+    await job.tick(at(12, 20));
+    expect((await job.slots()).map(({ slot, missed }) => [slot, missed])).toEqual([
+      [slotAt(12, 0), 0],
+      [slotAt(12, 17), 3],
+      [slotAt(12, 20), 0],
+    ]);
+  });
 });
 
 describe("enabled and selected", () => {

@@ -372,3 +372,24 @@ test(`${SEEDS} seeds from ${FIRST}: a due minute is claimed once and ends once, 
   expect(total.started).toBeGreaterThan(SEEDS * 2);
   if (SEEDS >= 20) for (const what of ["unknown", "stops", "older"]) expect(total[what], what).toBeGreaterThan(0);
 }, 1_800_000);
+
+test("what a seed has found: a claim that was found due before another's landed is not made, so that no minute is counted twice", async () => {
+  await DB.batch(["jobs", "slots"].map((table) => DB.prepare(`DELETE FROM ${table}`)));
+  const [minutely] = JOBS;
+  const rowsAt = async () => (await readJobs(DB, IDS).all<JobRow>()).results.find(({ id }) => id === "minutely");
+  const dueAt = async (now: number) => dueSlot(minutely!, await rowsAt(), now)!;
+  const claim = async (due: DueSlot, now: number) => (await claimSlots(DB, [due], now))[0];
+  const first = await claim(await dueAt(START), START);
+  if (first?.kind !== "claimed") throw new Error("the first minute was not claimed");
+  const end = (slot: Slot, now: number) =>
+    DB.batch(completeSlot(DB, slot, { result: "succeeded", progress: true, detail: {} }, now));
+  await end(first.slot, START);
+  // The tick of five minutes on has read its job; that of three minutes on, which was held up, claims before it.
+  const stale = await dueAt(START + 5 * MINUTE);
+  const between = await claim(await dueAt(START + 3 * MINUTE), START + 3 * MINUTE);
+  if (between?.kind !== "claimed") throw new Error("the minute between was not claimed");
+  await end(between.slot, START + 5 * MINUTE);
+  expect(stale.missed).toBe(4);
+  expect(await claim(stale, START + 5 * MINUTE)).toEqual({ kind: "not claimed" });
+  expect(await claim(await dueAt(START + 6 * MINUTE), START + 6 * MINUTE)).toMatchObject({ slot: { missed: 2 } });
+});
