@@ -1,15 +1,9 @@
 import { type Context, Hono, type MiddlewareHandler } from "hono";
-import { type Actor, mayDo, type Token } from "../commands/actor.ts";
-import type { Registered } from "../commands/define.ts";
+import { mayDo } from "../commands/actor.ts";
 import { mayTick } from "../commands/policy.ts";
 import { errorText, safeText } from "../core/text.ts";
 import { isoInstant, SECOND } from "../core/time.ts";
-import type { Job } from "../jobs/catalog.ts";
-import type { Selection } from "../jobs/selection.ts";
-import type { Problem } from "../outbox/configure.ts";
-import type { Runtime } from "../outbox/runtime.ts";
 import { DEGRADED_MS } from "../tick/needs.ts";
-import type { Access } from "./access.ts";
 import { runCommand, viewCommands } from "./commands.ts";
 import { docsFile, docsPage } from "./docs.ts";
 import { METRICS_TYPE } from "./exposition.ts";
@@ -19,6 +13,7 @@ import { problem } from "./problem.ts";
 import { readLastTick } from "./reads.ts";
 import { bodyUpTo, type Env, noQuery, notGranted, readQuery } from "./request.ts";
 import { readRoutes } from "./routes.ts";
+import type { Served } from "./served.ts";
 import { signedIn } from "./sign-in.ts";
 
 /** Largest request body, bytes. */
@@ -29,30 +24,6 @@ const PATH_CHARS = 200;
 
 /** Behind the sign-in. */
 const SIGNED_IN = ["/api/*", "/openapi.json", "/metrics", "/docs", "/docs/*"];
-
-/** What the API serves: a runtime, or why there is none. */
-export interface Served {
-  runtime: Runtime | null;
-  problems: readonly Problem[];
-  tokens: readonly Token[] | null;
-  /** Null: not set up. */
-  access: Access | null;
-  /** Who is signed in on the panel; null = there is no panel. */
-  session: ((c: Context) => Promise<Actor | null>) | null;
-  registry: ReadonlyMap<string, Registered>;
-  /** All jobs of the code, and those that are on. */
-  catalog: readonly Job[];
-  jobs: Selection;
-  /** The Workflow that runs are instances of; null = not bound. */
-  runs: Workflow | null;
-  /** What another side signs, instead of bearing a token; null = nothing is. */
-  events: Hono | null;
-  /** Files beside the Worker's bundle; null = it has none. */
-  assets: Fetcher | null;
-  /** Fires the tick that the cron fires. */
-  tick(runtime: Runtime): Promise<object>;
-  clock(): number;
-}
 
 /** The HTTP surface. It has no rule of its own: commands come from the registry. */
 export function createApi(served: Served): Hono<Env> {

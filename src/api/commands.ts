@@ -6,11 +6,11 @@ import { may } from "../commands/policy.ts";
 import { parseJson } from "../core/payload.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import { beginInvocation } from "../outbox/runtime.ts";
-import type { Served } from "./app.ts";
 import { type Answered, isKey, once } from "./idempotency.ts";
 import { type JsonSchema, jsonSchemaOf } from "./json-schema.ts";
 import { PROBLEM, problem, problemOf } from "./problem.ts";
 import { type Env, noQuery, notGranted, readQuery } from "./request.ts";
+import type { Served } from "./served.ts";
 
 /** A command as a surface outside needs it: enough to make a form, a line of text or a call of it. */
 export interface CommandView {

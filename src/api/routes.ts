@@ -4,7 +4,6 @@ import { refuse } from "../core/errors.ts";
 import type { Job } from "../jobs/catalog.ts";
 import { readScheduleViews } from "../schedules/views.ts";
 import * as answers from "./answers.ts";
-import type { Served } from "./app.ts";
 import { itemsQuery, lettersQuery, listDeadLetters, listItems, showItem } from "./items.ts";
 import {
   obligationsPage,
@@ -18,6 +17,7 @@ import { viewNeeds } from "./needs.ts";
 import { foreignCursor, pageOfCode, readTicks, readTopics } from "./reads.ts";
 import { type Env, listSchema, noQuery, pageSchema, part, read } from "./request.ts";
 import { firingsQuery, readFirings } from "./schedules.ts";
+import type { Served } from "./served.ts";
 import { readRun, readRuns, readThread, readThreads, runInstances } from "./threads.ts";
 import { jobInstances, listWorkflows, showWorkflow, workflowsQuery } from "./workflows.ts";
 

@@ -1,8 +1,8 @@
 import type { Context, MiddlewareHandler } from "hono";
 import { type Actor, actorOf, personByEmail, type Token } from "../commands/actor.ts";
-import type { Served } from "./app.ts";
 import { problem } from "./problem.ts";
 import type { Env } from "./request.ts";
+import type { Served } from "./served.ts";
 
 /** Lets in whoever says who he is, and puts him into the request's context. */
 export function signedIn(served: Served): MiddlewareHandler<Env> {
