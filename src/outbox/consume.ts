@@ -1,7 +1,7 @@
 import { splitTopicName } from "../core/names.ts";
 import { errorText } from "../core/text.ts";
 import { MINUTE } from "../core/time.ts";
-import { begin, type Fence, type LoadedRow, loadLeased } from "./items.ts";
+import { begin, type Fence, type LoadedContent, type LoadedRow, loadLeased } from "./items.ts";
 import { type ItemMessage, type PumpMessage, parseMessage } from "./message.ts";
 import { stepPump } from "./pump.ts";
 import { type Delivery, deliver, exhausted } from "./run.ts";
@@ -115,13 +115,13 @@ interface Row {
 async function beginAll(invocation: Invocation, messages: readonly Parsed[]): Promise<Row[]> {
   const { db, runtime } = invocation;
   const leads = new Map<string, Parsed>();
-  const rest: Fence[] = [];
+  const rest: { fence: Fence; of: Parsed }[] = [];
   for (const one of messages) {
     const [lead, ...others] = one.message.items.map((item) => fence(one.message.topic, item));
     const key = lead === undefined ? "" : `${lead.topic} ${lead.seq} ${lead.turn}`;
     if (lead === undefined || leads.has(key)) continue;
     leads.set(key, one);
-    rest.push(...others);
+    for (const other of others) rest.push({ fence: other, of: one });
   }
   const statements = [
     begin(
@@ -132,22 +132,29 @@ async function beginAll(invocation: Invocation, messages: readonly Parsed[]): Pr
       ]),
       instantOf(invocation),
     ),
-    ...(rest.length > 0 ? [loadLeased(db, rest)] : []),
+    ...(rest.length > 0
+      ? [
+          loadLeased(
+            db,
+            rest.map(({ fence }) => fence),
+          ),
+        ]
+      : []),
   ];
-  const [begun, others] = await db.batch<LoadedRow>(statements);
+  const [begun, others] = (await db.batch(statements)) as [D1Result<LoadedRow>, D1Result<LoadedContent>?];
   const rows: Row[] = [];
-  const followers = new Set<string>();
-  for (const row of begun?.results ?? []) {
+  const started = new Set<Parsed>();
+  for (const row of begun.results) {
     const lead = leads.get(`${row.topic} ${row.seq} ${row.turn - 1}`);
     if (lead === undefined) continue;
     rows.push({ row, topic: lead.topic });
-    for (const [, seq, turn] of lead.message.items.slice(1)) followers.add(`${row.topic} ${seq} ${turn}`);
+    started.add(lead);
   }
-  for (const row of others?.results ?? []) {
-    const topic = runtime.topics.get(row.topic);
-    if (topic !== undefined && followers.has(`${row.topic} ${row.seq} ${row.turn}`)) rows.push({ row, topic });
+  for (const { n, ...content } of others?.results ?? []) {
+    const one = rest[n];
+    if (one !== undefined && started.has(one.of)) rows.push({ row: { ...one.fence, ...content }, topic: one.of.topic });
   }
-  const stale = messages.length - (begun?.results.length ?? 0);
+  const stale = messages.length - begun.results.length;
   if (stale > 0) runtime.ports.log({ event: "message_stale", level: "info", count: stale });
   return rows;
 }

@@ -50,10 +50,10 @@ export async function drainWithin(
     const now = instantOf(invocation);
     const lease = leaseOf(runtime, topic);
     const rows = await db
-      .batch<LoadedRow>([claim(db, lease, { now, ahead: now, limit: most, path, load: true })])
+      .batch<Claimed>([claim(db, lease, { now, ahead: now, limit: most, path, load: true })])
       .then(([result]) => result?.results ?? []);
     if (most < limit && rows.length >= most) report.stopped = "budget";
-    await work(invocation, topic, budget, cost, ordered(rows), report);
+    await work(invocation, topic, budget, cost, ordered(topic, rows), report);
   } catch (error) {
     report.stopped = "failed";
     report.error = errorText(error);
@@ -62,10 +62,13 @@ export async function drainWithin(
   return report;
 }
 
+/** A row as a claim loads it: of the topic asked for, and leased. */
+type Claimed = Omit<LoadedRow, "topic" | "lane">;
+
 /** Oldest first; rows that have lapsed last, the least delivered of them first, so that a poison row harms no other. */
-function ordered(rows: LoadedRow[]): LoadedRow[] {
+function ordered(topic: Topic, rows: readonly Claimed[]): LoadedRow[] {
   return rows
-    .map((row) => ({ ...row, lane: 1 as const }))
+    .map((row) => ({ ...row, topic: topic.name, lane: 1 as const }))
     .sort(
       (a, b) =>
         Number(a.lapses > 0) - Number(b.lapses > 0) ||

@@ -73,11 +73,18 @@ export interface LoadedRow extends ClaimedRow {
   superseded: 0 | 1;
 }
 
+/** A row of {@link loadLeased}: what it holds, and which of the fences asked for is its own. */
+export interface LoadedContent extends Omit<LoadedRow, keyof Place> {
+  n: number;
+}
+
 /** The newest tick's `now`: leases given outside a tick never count from an earlier instant. */
 const LAST_TICK = "coalesce((SELECT at FROM ticks ORDER BY id DESC LIMIT 1), 0)";
 export const SUPERSEDED = `(items.k IS NOT NULL AND NOT EXISTS (
   SELECT 1 FROM item_keys e WHERE e.topic = items.topic AND e.k = items.k AND e.seq = items.seq)) AS superseded`;
-const LOADED = `topic, lane, at, seq, turn, due_at, born_at, k, payload, attempts, deliveries, lapses, ${SUPERSEDED}`;
+/** What an item is, and what its reader may know already: where its row is. D1's answer is JSON, and bytes of it cost. */
+const CONTENT = `due_at, born_at, k, payload, attempts, deliveries, lapses, ${SUPERSEDED}`;
+const LOADED = `topic, lane, at, seq, turn, ${CONTENT}`;
 
 /** Characters of JSON in one statement's parameter: D1 takes 2 MB, and a character may count three times. */
 const PARAMETER_CHARS = 600_000;
@@ -224,7 +231,7 @@ export function claim(
        ORDER BY at, seq LIMIT ?4)
      AND EXISTS (SELECT 1 FROM (SELECT 1) LEFT JOIN topics t ON t.topic = ?1
        WHERE coalesce(t.paused, 0) = 0 AND (?6 = 'any' OR coalesce(t.path, ?7) = ?6)) ${living}
-     RETURNING ${options.load ? LOADED : "at, seq, turn, due_at, deliveries, lapses"}`,
+     RETURNING at, seq, turn, ${options.load ? CONTENT : "due_at, deliveries, lapses"}`,
   );
   const values = [
     lease.topic,
@@ -256,11 +263,11 @@ export function begin(db: D1Database, leads: readonly [Fence, number][], now: nu
     .bind(JSON.stringify(leads.map(([{ topic, at, seq, turn }, runMs]) => [topic, at, seq, turn, runMs])), now);
 }
 
-/** Reads the other rows of begun messages: they keep their key, and with it their fence. */
+/** Reads the other rows of begun messages: they keep their key, and with it their fence, so neither is read again. */
 export function loadLeased(db: D1Database, fences: readonly Fence[]): D1PreparedStatement {
   return db
     .prepare(
-      `SELECT ${LOADED}
+      `SELECT j.key AS n, ${CONTENT}
        FROM json_each(?1) j CROSS JOIN items ON items.topic = j.value->>0 AND items.lane = 1
          AND items.at = j.value->>1 AND items.seq = j.value->>2 AND items.turn = j.value->>3`,
     )
