@@ -11,7 +11,7 @@ import { describeMachine } from "./machine.node.ts";
 import type { Figures } from "./measure.node.ts";
 import { startReceiver } from "./receiver.node.ts";
 import { type Measured, type Report, tables, writePage } from "./report.node.ts";
-import { startOurs } from "./runner.node.ts";
+import { type Runner, startOurs } from "./runner.node.ts";
 import { ensureServers, startPostgres, startRedis } from "./servers.node.ts";
 
 /**
@@ -119,16 +119,22 @@ async function inTurn(one: Case, receiver: Awaited<ReturnType<typeof startReceiv
   }));
   for (let round = 0; round < (one.once ? 1 : rounds); round++) {
     for (const [index, contender] of one.contenders.entries()) {
-      const runner = await contender.open();
-      stops.push(() => runner.stop());
+      let runner: Runner | null = null;
       try {
+        runner = await contender.open();
+        const opened = runner;
+        stops.push(() => opened.stop());
         await runner.clear();
         const figures = await one.measure(runner, receiver, contender);
         rows[index]?.rounds.push(figures);
         console.error(one.name, contender.system, contender.setting, JSON.stringify(figures));
         await runner.clear();
+      } catch (error) {
+        // The others are measured all the same, and the run ends as a failure.
+        console.error(one.name, contender.system, contender.setting, error);
+        process.exitCode = 1;
       } finally {
-        await runner.stop();
+        await runner?.stop();
       }
     }
   }
