@@ -2,6 +2,8 @@
 
 const WIDTH = 600;
 const HEIGHT = 96;
+/** A bar is no wider than one of so many: a few ticks are not an hour. */
+const BARS_LEAST = 30;
 
 export interface Series {
   name: string;
@@ -10,17 +12,19 @@ export interface Series {
   values: readonly number[];
 }
 
-/** Bars, stacked, the oldest first. `what` says in one sentence what is seen. */
+/** Bars, stacked, the oldest first and the newest at the right edge. `what` says in one sentence what is seen. */
 export function Bars({ what, series, times }: { what: string; series: readonly Series[]; times: readonly string[] }) {
   const sums = times.map((_, index) => series.reduce((sum, { values }) => sum + (values[index] ?? 0), 0));
-  const top = Math.max(1, ...sums);
-  const step = WIDTH / Math.max(1, times.length);
+  const highest = Math.max(0, ...sums);
+  const top = Math.max(1, highest);
+  const step = WIDTH / Math.max(BARS_LEAST, times.length);
+  const left = WIDTH - step * times.length;
   return (
     <figure class="chart">
       <figcaption>
         {what}
         <span class="keys">
-          {series.map(({ name, tone }) => (
+          {(series.length > 1 ? series : []).map(({ name, tone }) => (
             <span class="key">
               <svg viewBox="0 0 10 10" width="10" height="10" aria-hidden="true">
                 <rect class={tone} width="10" height="10" />
@@ -42,7 +46,7 @@ export function Bars({ what, series, times }: { what: string; series: readonly S
                 return (
                   <rect
                     class={tone}
-                    x={(index * step).toFixed(2)}
+                    x={(left + index * step).toFixed(2)}
                     y={(HEIGHT - below).toFixed(2)}
                     width={Math.max(0.5, step - 1).toFixed(2)}
                     height={height.toFixed(2)}
@@ -53,7 +57,7 @@ export function Bars({ what, series, times }: { what: string; series: readonly S
           );
         })}
       </svg>
-      <p class="scale">{`highest: ${top.toLocaleString("en")}`}</p>
+      <p class="scale">{highest === 0 ? "nothing" : `highest: ${highest.toLocaleString("en")}`}</p>
     </figure>
   );
 }

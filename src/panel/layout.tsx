@@ -17,7 +17,7 @@ export const PAGES = [
   { path: "/panel/jobs", name: "Jobs", grant: "job:read" },
   { path: "/panel/workflows", name: "Workflows", grant: "workflow:read" },
   { path: "/panel/schedules", name: "Schedules", grant: "schedule:read" },
-  { path: "/panel/threads", name: "Threads", grant: "thread:read" },
+  { path: "/panel/threads", name: "Threads", grant: "thread:read", also: "/panel/runs" },
   { path: "/panel/ticks", name: "Ticks", grant: "tick:read" },
 ] as const;
 
@@ -43,7 +43,8 @@ export function render({ title, body, live = true }: Content, visit: Visit): str
   const { actor, csrf, notice, url } = visit;
   const shown = PAGES.filter(({ grant }) => grant === null || canRead(visit, grant));
   const here = url.pathname;
-  const current = [...shown].reverse().find(({ path }) => here === path || here.startsWith(`${path}/`));
+  const under = (path: string) => here === path || here.startsWith(`${path}/`);
+  const current = [...shown].reverse().find((one) => under(one.path) || ("also" in one && under(one.also)));
   return asText(
     <Document title={title}>
       <a class="skip" href="#main">

@@ -102,15 +102,25 @@ export function Empty({ children }: { children: Child }) {
   return <p class="empty">{children}</p>;
 }
 
+/** Heads of columns; those of numbers are named in `numbers`, and stand at the right as their cells do. */
+interface TableProps {
+  label: string;
+  head: readonly string[];
+  numbers?: readonly string[];
+  children: Child;
+}
+
 /** A table that scrolls by itself on a narrow screen. */
-export function Table({ label, head, children }: { label: string; head: readonly string[]; children: Child }) {
+export function Table({ label, head, numbers = [], children }: TableProps) {
   return (
     <section class="scroll" tabindex={0} aria-label={label}>
       <table>
         <thead>
           <tr>
             {head.map((name) => (
-              <th scope="col">{name}</th>
+              <th scope="col" class={numbers.includes(name) ? "number" : undefined}>
+                {name}
+              </th>
             ))}
           </tr>
         </thead>

@@ -56,6 +56,7 @@ export async function deadLettersPage(visit: Visit): Promise<Content> {
             <Table
               label={`Dead letters of ${chosen.name}`}
               head={["Died", "Reason", "Key", "Payload", "Last error", "Attempts", "Do"]}
+              numbers={["Attempts"]}
             >
               {page.letters.map(({ id, k, reason: why, error, attempts, died_at }) => (
                 <tr data-key={id}>

@@ -62,6 +62,7 @@ export async function itemsPage(visit: Visit): Promise<Content> {
           <Table
             label={`Items of ${chosen.name}`}
             head={["Item", "Key", "State", "Due", "Attempts", "Why it is not running, and what happens when"]}
+            numbers={["Attempts"]}
           >
             {page.items.map((item) => (
               <tr data-key={item.id}>

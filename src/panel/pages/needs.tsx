@@ -45,7 +45,8 @@ export function Needs({ needs, now }: { needs: readonly Need[]; now: number }) {
         <ul class="needs">
           {needs.map((need) => (
             <li data-key={`${need.kind} ${need.subject}`}>
-              <a href={pageOf(need)}>{safeText(need.what, LINE_CHARS)}</a> <About need={need} now={now} />
+              <a href={pageOf(need)}>{safeText(need.what, LINE_CHARS)}</a>
+              <About need={need} now={now} />
             </li>
           ))}
         </ul>
@@ -57,7 +58,7 @@ export function Needs({ needs, now }: { needs: readonly Need[]; now: number }) {
 function About({ need: { kind, detail, since }, now }: { need: Need; now: number }) {
   return (
     <>
-      {detail === "" ? null : <span>{`${safeText(detail.replace(/\.$/, ""), LINE_CHARS)}. `}</span>}
+      <span>{detail === "" ? ". " : `: ${safeText(detail.replace(/\.$/, ""), LINE_CHARS)}. `}</span>
       <span>{mendingOf(kind)}</span>
       {since === null || kind === "tick_late" ? null : <span class="ago">{ago(since, now)}</span>}
     </>

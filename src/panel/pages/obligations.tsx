@@ -27,6 +27,7 @@ export function Obligations({ visit, job, read }: { visit: Visit; job: string; r
     <Table
       label={query.state === "owed" ? "Owed" : "In quarantine"}
       head={[...(settles ? ["Choose"] : []), "Workspace", "Since", "Charges", "Version", "Last answer"]}
+      numbers={["Charges", "Version"]}
     >
       {items.map(({ workspace, since, charges, version, error }) => (
         <tr data-key={workspace}>

@@ -56,7 +56,11 @@ function Backlog({ visit, topics }: { visit: Visit; topics: Topics }) {
       {topics.length === 0 ? (
         <Empty>No module has a topic. A module declares its topics in code.</Empty>
       ) : (
-        <Table label="Backlog of each topic" head={["Topic", "Path", "Ready", "Leased", "Dead", "Oldest due"]}>
+        <Table
+          label="Backlog of each topic"
+          head={["Topic", "Path", "Ready", "Leased", "Dead", "Oldest due"]}
+          numbers={["Ready", "Leased", "Dead"]}
+        >
           {topics.map(({ key, path, paused, ready, leased, dead, oldest }) => (
             <tr data-key={key}>
               <th scope="row">

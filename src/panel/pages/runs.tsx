@@ -1,8 +1,9 @@
 import type { Context } from "hono";
 import { findRun, type RunRow } from "../../commands/runs.ts";
 import { refuse } from "../../core/errors.ts";
+import { parseJson } from "../../core/payload.ts";
 import { refused } from "../act.tsx";
-import { Ask, Cut, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
+import { Ask, asJson, Cut, Empty, Facts, Pager, Table, Time, Whole } from "../parts.tsx";
 import { pageOf, pageOfRuns } from "../reads.ts";
 import type { Content, Env, Visit } from "../visit.ts";
 import { Status } from "./workflows.tsx";
@@ -89,16 +90,22 @@ export async function runPage(visit: Visit, c: Context<Env>): Promise<Content> {
           ]}
         />
         <h2>Arguments</h2>
-        <Whole label="Arguments" text={run.args} />
+        <Whole label="Arguments" text={readable(run.args)} />
         <h2>Grants it was admitted with</h2>
-        <Whole label="Grants" text={run.grants} />
+        <Whole label="Grants" text={readable(run.grants)} />
         <h2>{error === null ? "Result" : "Error"}</h2>
         {error === null && result === null ? (
           <Empty>None yet.</Empty>
         ) : (
-          <Whole label="Result" text={error ?? result ?? ""} />
+          <Whole label="Result" text={error ?? readable(result ?? "")} />
         )}
       </>
     ),
   };
+}
+
+/** Stored JSON so that it can be read; what is none, as it is. */
+function readable(text: string): string {
+  const json = parseJson(text);
+  return json.ok ? asJson(json.value) : text;
 }

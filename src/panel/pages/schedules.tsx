@@ -67,8 +67,11 @@ async function listPage(visit: Visit, draft: Draft, problem: string | null): Pro
 
 function List({ visit, label, views }: { visit: Visit; label: string; views: readonly ScheduleView[] }) {
   const { now } = visit;
+  const head = ["Name", "State", "Cron", "Next, local time", "Next, UTC"];
+  // A job's slots and its buttons are on its own page.
+  const stored = views.some(({ kind }) => kind === "stored");
   return (
-    <Table label={label} head={["Name", "State", "Cron", "Next, local time", "Next, UTC", "Last firing", "Do"]}>
+    <Table label={label} head={stored ? [...head, "Last firing", "Do"] : head}>
       {views.map((view) => {
         const { kind, name, state, cron, timeZone, nextAt, nextLocal, lastFiring } = view;
         return (
@@ -82,24 +85,26 @@ function List({ visit, label, views }: { visit: Visit; label: string; views: rea
             <td>
               <Cut text={cron} href={hrefOf(view)} /> <Cut text={timeZone} href={hrefOf(view)} />
             </td>
-            <td>{nextLocal ?? <span class="none">–</span>}</td>
+            <td class="nowrap">{nextLocal ?? <span class="none">–</span>}</td>
             <td>
               <Time at={nextAt} now={now} />
             </td>
-            <td>
-              {lastFiring === null ? (
-                <span class="none">–</span>
-              ) : (
-                <>
-                  <Time at={lastFiring.slot} now={now} /> <Cut text={lastFiring.outcome} href={hrefOf(view)} />
-                </>
-              )}
-            </td>
-            <td>
-              {kind === "stored" ? (
-                <Act visit={visit} command="schedule.fire" args={{ name }} label="Fire" about={name.slice(0, 100)} />
-              ) : null}
-            </td>
+            {stored ? (
+              <>
+                <td>
+                  {lastFiring === null ? (
+                    <span class="none">–</span>
+                  ) : (
+                    <>
+                      <Time at={lastFiring.slot} now={now} /> <Cut text={lastFiring.outcome} href={hrefOf(view)} />
+                    </>
+                  )}
+                </td>
+                <td>
+                  <Act visit={visit} command="schedule.fire" args={{ name }} label="Fire" about={name.slice(0, 100)} />
+                </td>
+              </>
+            ) : null}
           </tr>
         );
       })}
@@ -130,7 +135,11 @@ export async function schedulePage(visit: Visit, c: Context<Env>): Promise<Conte
         {firings.items.length === 0 ? (
           <Empty>It has not fired yet.</Empty>
         ) : (
-          <Table label="Firings" head={["Slot", "Claimed", "Late", "Missed", "Outcome", "Detail", "By", "Cron", "Run"]}>
+          <Table
+            label="Firings"
+            head={["Slot", "Claimed", "Late", "Missed", "Outcome", "Detail", "By", "Cron", "Run"]}
+            numbers={["Late", "Missed"]}
+          >
             {firings.items.map((firing) => (
               <tr data-key={firing.id}>
                 <th scope="row">

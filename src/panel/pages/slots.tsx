@@ -50,7 +50,11 @@ export function Slots({ visit, job, slots }: { visit: Visit; job: string; slots:
   return (
     <details open={url.searchParams.has("slots")}>
       <summary>Slots as a table</summary>
-      <Table label={`Slots of ${job}`} head={["Slot", "Result", "Missed", "Claimed", "Completed", "Detail"]}>
+      <Table
+        label={`Slots of ${job}`}
+        head={["Slot", "Result", "Missed", "Claimed", "Completed", "Detail"]}
+        numbers={["Missed"]}
+      >
         {slots.items.map(({ slot, result, missed, claimedAt, completedAt, detail }) => {
           const href = `/panel/jobs/${job}/slots/${Date.parse(slot)}`;
           return (

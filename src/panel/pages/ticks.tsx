@@ -37,6 +37,7 @@ export async function ticksPage({ db, url, now }: Visit): Promise<Content> {
               "Subrequests",
               "Warnings",
             ]}
+            numbers={["ms", "Claimed", "Sent", "Drained", "Failed", "Statements", "Subrequests"]}
           >
             {ticks.map((tick) => {
               const { id, at, started_at, ended_at, report } = tick;
@@ -112,6 +113,7 @@ export async function tickPage({ db, now }: Visit, c: Context<Env>): Promise<Con
           <Table
             label="Modules of the tick: subrequests and statements"
             head={["Module", "Share", "Charged", "Measured", "ms", "Drained", "Warning"]}
+            numbers={["ms", "Drained"]}
           >
             {report.modules.map((module) => (
               <tr data-key={module.module}>

@@ -68,7 +68,11 @@ export async function topicsPage(visit: Visit): Promise<Content> {
                     grant="item:read"
                     href={`/panel/dead-letters?of=${name}`}
                   >{`${counted(dead)} dead`}</Go>
-                  ; oldest due <Time at={oldestDueAt} now={now} />
+                  {oldestDueAt === null ? null : (
+                    <>
+                      ; oldest due <Time at={oldestDueAt} now={now} />
+                    </>
+                  )}
                 </p>
                 <History name={name} changes={changes.filter(({ topic }) => topic === name)} now={now} />
               </section>
@@ -86,7 +90,7 @@ function History({ name, changes, now }: { name: string; changes: readonly Chang
   return (
     <details>
       <summary>{`History of ${name}`}</summary>
-      <Table label={`History of ${name}`} head={["Version", "Path", "Paused", "When", "By"]}>
+      <Table label={`History of ${name}`} head={["Version", "Path", "Paused", "When", "By"]} numbers={["Version"]}>
         {changes.map(({ version, path, paused, changed_at, changed_by }) => (
           <tr data-key={`change-${version}`}>
             <td class="number">{version}</td>

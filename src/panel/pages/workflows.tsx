@@ -140,7 +140,9 @@ export async function workflowPage({ db, deps, now }: Visit, c: Context<Env>): P
                 <p>
                   <Time at={step.startedAt} now={now} />, last written <Time at={step.updatedAt} now={now} />
                 </p>
-                <Whole label={`Progress of ${step.name}`} text={asJson(step.progress)} />
+                {asJson(step.progress) === "{}" ? null : (
+                  <Whole label={`Progress of ${step.name}`} text={asJson(step.progress)} />
+                )}
               </li>
             ))}
           </ol>
