@@ -3,30 +3,14 @@ import { nextFire } from "../../core/calendar.ts";
 import { refuse } from "../../core/errors.ts";
 import { isoInstant } from "../../core/time.ts";
 import { readWhen } from "../../schedules/rows.ts";
-import { localTime, readScheduleViews, type ScheduleState, type ScheduleView } from "../../schedules/views.ts";
+import { localTime, readScheduleViews, type ScheduleView } from "../../schedules/views.ts";
 import { type Fields, refused, runFor } from "../act.tsx";
 import { leaveNotice } from "../notices.ts";
 import { Act, Ask, asJson, Cut, Empty, Facts, Pager, State, Table, Time, Whole } from "../parts.tsx";
 import { pageOf, pageOfFirings } from "../reads.ts";
 import { type Content, canDo, type Env, type Visit } from "../visit.ts";
+import { List, Standing } from "./schedule-list.tsx";
 import { AddForm, type Draft, draftOf, Fires, grantsOf } from "./schedule-form.tsx";
-
-const hrefOf = ({ kind, name }: Pick<ScheduleView, "kind" | "name">) =>
-  kind === "catalog" ? `/panel/jobs/${encodeURIComponent(name)}` : `/panel/schedules/${encodeURIComponent(name)}`;
-
-const STATES: Record<ScheduleState, readonly [word: string, tone: "good" | "warn" | "bad" | "plain"]> = {
-  waiting: ["waiting", "good"],
-  starting: ["starting", "plain"],
-  claimed_not_started: ["claimed, not started", "bad"],
-  refused: ["refused", "warn"],
-  invalid: ["invalid", "bad"],
-  disabled: ["disabled", "plain"],
-};
-
-const Standing = ({ state }: { state: ScheduleState }) => {
-  const [word, tone] = STATES[state];
-  return <State word={word} tone={tone} />;
-};
 
 /** Both kinds: the jobs of the code, and the rows that people have added. */
 export async function schedulesPage(visit: Visit): Promise<Content> {
@@ -63,53 +47,6 @@ async function listPage(visit: Visit, draft: Draft, problem: string | null): Pro
       </>
     ),
   };
-}
-
-function List({ visit, label, views }: { visit: Visit; label: string; views: readonly ScheduleView[] }) {
-  const { now } = visit;
-  const head = ["Name", "State", "Cron", "Next, local time", "Next, UTC"];
-  // A job's slots and its buttons are on its own page.
-  const stored = views.some(({ kind }) => kind === "stored");
-  return (
-    <Table label={label} head={stored ? [...head, "Last firing", "Do"] : head}>
-      {views.map((view) => {
-        const { kind, name, state, cron, timeZone, nextAt, nextLocal, lastFiring } = view;
-        return (
-          <tr data-key={`${kind}-${name}`}>
-            <th scope="row">
-              <a href={hrefOf(view)}>{name.slice(0, 100)}</a>
-            </th>
-            <td>
-              <Standing state={state} />
-            </td>
-            <td>
-              <Cut text={cron} href={hrefOf(view)} /> <Cut text={timeZone} href={hrefOf(view)} />
-            </td>
-            <td class="nowrap">{nextLocal ?? <span class="none">–</span>}</td>
-            <td>
-              <Time at={nextAt} now={now} />
-            </td>
-            {stored ? (
-              <>
-                <td>
-                  {lastFiring === null ? (
-                    <span class="none">–</span>
-                  ) : (
-                    <>
-                      <Time at={lastFiring.slot} now={now} /> <Cut text={lastFiring.outcome} href={hrefOf(view)} />
-                    </>
-                  )}
-                </td>
-                <td>
-                  <Act visit={visit} command="schedule.fire" args={{ name }} label="Fire" about={name.slice(0, 100)} />
-                </td>
-              </>
-            ) : null}
-          </tr>
-        );
-      })}
-    </Table>
-  );
 }
 
 /** One stored schedule: what it does, when, with whose grants, and what became of its firings. */
