@@ -19,7 +19,7 @@ import { Random } from "./random.ts";
 
 /** A seed that failed is run again by VITE_SIM_FIRST=<seed> VITE_SIM_SEEDS=1, and more of them by VITE_SIM_SEEDS=<count>. */
 const FIRST = Number(import.meta.env.VITE_SIM_FIRST ?? 1);
-const COUNT = Math.min(Number(import.meta.env.VITE_SIM_SEEDS ?? 12), 2_000);
+const COUNT = Math.min(Number(import.meta.env.VITE_SIM_SEEDS ?? 5), 2_000);
 const SEEDS = Array.from({ length: COUNT }, (_, index) => FIRST + index);
 const NAMES = ["every", "fifth", "hourly", "standing", "writes"];
 const CRONS: Record<string, string> = {
