@@ -259,7 +259,14 @@ describe("the whole way", () => {
     const tokens = [{ ...ADA, grants }];
     const registry: ReadonlyMap<string, Registered> = new Map([[greet.name, greet]]);
     const runs = { createBatch } as unknown as Workflow;
-    const dispatcher = { registry: () => registry, tokens, router: null, runs, channels: world.channels, alertsTo: null };
+    const dispatcher = {
+      registry: () => registry,
+      tokens,
+      router: null,
+      runs,
+      channels: world.channels,
+      alertsTo: null,
+    };
     deps.tokens = tokens;
     deps.dispatch = ((invocation, actor, said) => dispatchText(invocation, dispatcher, actor, said)) as Parameters<
       typeof slackEvents
