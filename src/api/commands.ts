@@ -1,5 +1,6 @@
 import type { Context } from "hono";
 import type { ContentfulStatusCode } from "hono/utils/http-status";
+import { ACTION } from "../commands/actor.ts";
 import type { Registered } from "../commands/define.ts";
 import { execute } from "../commands/execute.ts";
 import { may } from "../commands/policy.ts";
@@ -80,7 +81,9 @@ export async function runCommand(c: Context<Env>, served: Served): Promise<Respo
 /** A command's answer as it goes over HTTP. */
 function answered(answer: CommandAnswer): Answered {
   if (answer.ok) return { status: 200, body: { ok: true, result: answer.result } };
-  return problemOf(answer.code, answer.message, { field: answer.field || "body" });
+  // What a command finds lacking is said as what every route finds lacking.
+  const grant = answer.code === "not_granted" && ACTION.test(answer.field) ? { grant: answer.field } : {};
+  return problemOf(answer.code, answer.message, { field: answer.field || "body", ...grant });
 }
 
 function respond(c: Context, { status, body }: Answered): Response {

@@ -39,8 +39,9 @@ function topicOf(
   const [name] = meant;
   if (name === undefined) return refuse("unknown_topic", topic === undefined ? "module" : "topic", "no such topic");
   if (meant.length === 1) return { ok: true, name };
-  const field = module === undefined ? "module" : "topic";
-  return refuse("bad_arguments", field, `${field}: ${meant.length} topics could be meant, so it is needed`);
+  const field = topic === undefined ? "topic" : "module";
+  const which = meant.slice(0, 5).join(", ");
+  return refuse("bad_arguments", field, `${field}: say which topic is meant, such as ${which}`);
 }
 
 /** A topic that the code has not is one all the same while there are rows of it. */

@@ -1,6 +1,6 @@
 import type { DueworkError } from "../core/errors.ts";
 import { refuse } from "../core/errors.ts";
-import { issueField } from "../core/payload.ts";
+import { issueField, issueMessage } from "../core/payload.ts";
 import { readOnlyDb, WRITES } from "../db/read-only.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
@@ -54,7 +54,7 @@ export async function checkArguments(
   if (!checked.issues) return { ok: true, args: checked.value };
   const [issue] = checked.issues;
   const field = issueField(issue?.path);
-  return refuse("bad_arguments", field, `${field === "" ? "" : `${field}: `}${issue?.message ?? "it is refused"}`);
+  return refuse("bad_arguments", field, `${field === "" ? "" : `${field}: `}${issueMessage(issue)}`);
 }
 
 /** The same invocation over a database that only reads, wherever it is asked for. */

@@ -1,6 +1,6 @@
 import type { StandardSchemaV1 } from "@standard-schema/spec";
 import { type Refusal, refuse } from "../core/errors.ts";
-import { issueField, parseJson } from "../core/payload.ts";
+import { issueField, issueMessage, parseJson } from "../core/payload.ts";
 
 /** Texts made into what a schema takes. Only the schema says what that is. */
 
@@ -55,7 +55,7 @@ export async function matchSchema(
   }
   const blamed = fatal ?? first;
   const field = issueField(blamed?.path);
-  const message = blamed?.message ?? "the arguments fit in no way";
+  const message = blamed === undefined ? "the arguments fit in no way" : issueMessage(blamed);
   return refuse("bad_arguments", field, field === "" ? message : `${field}: ${message}`);
 }
 

@@ -173,3 +173,19 @@ export function issuePath(path: readonly (PropertyKey | { readonly key: Property
 export function issueField(path: Parameters<typeof issuePath>[0]): string {
   return issuePath(path).replace(/^\$\.?/, "");
 }
+
+/** An issue as schema libraries give it; valibot says more of it than its message. */
+interface SchemaIssue {
+  readonly message: string;
+  readonly type?: unknown;
+  readonly expected?: unknown;
+  readonly received?: unknown;
+}
+
+/** What a schema's issue says, in words for a person where the library's own are for a programmer. */
+export function issueMessage(issue: SchemaIssue | undefined): string {
+  if (issue === undefined) return "it is refused";
+  if (issue.type === "strict_object" && issue.expected === "never") return "there is no such argument";
+  if (issue.received === "undefined") return "it is needed";
+  return issue.message;
+}

@@ -12,7 +12,8 @@ export function parseZone(text: string): { ok: true; zone: string } | { ok: fals
   const known = NAME.test(text) ? resolve(text) : undefined;
   if (known === undefined) {
     const shown = JSON.stringify(text.slice(0, 64));
-    return { ok: false, message: `${shown} is not a time zone: use an IANA name such as Europe/Berlin, or UTC.` };
+    const why = resolve(text) === undefined ? "is not a time zone" : "is not taken, since it names no area";
+    return { ok: false, message: `${shown} ${why}. Use an IANA name of an area, such as Europe/Berlin, or UTC.` };
   }
   if (known === "UTC") return { ok: true, zone: "UTC" };
   // An alias keeps its name: Intl would turn Asia/Kolkata into Asia/Calcutta.

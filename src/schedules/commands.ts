@@ -9,8 +9,8 @@ import { refuse } from "../core/errors.ts";
 import { NAME } from "../core/names.ts";
 import { errorText } from "../core/text.ts";
 import { isoInstant } from "../core/time.ts";
-import type { JobsAtWork } from "../jobs/selection.ts";
 import type { Job } from "../jobs/catalog.ts";
+import type { JobsAtWork } from "../jobs/selection.ts";
 import type { CommandAnswer } from "../outbox/module.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 import { createSeqs } from "../outbox/seq.ts";
@@ -37,7 +37,13 @@ const unknown = (which: string) => refuse("not_found", "name", `there is no stor
 type Add = v.InferOutput<typeof addSchema>;
 
 /** Adds a schedule: whatever is wrong with it is refused before anything is stored. */
-async function add(invocation: Invocation, dispatcher: Dispatcher, actor: Actor, asked: Add): Promise<CommandAnswer> {
+async function add(
+  invocation: Invocation,
+  dispatcher: Dispatcher,
+  actor: Actor,
+  asked: Add,
+  reserved: ReadonlySet<string>,
+): Promise<CommandAnswer> {
   const { db, now, runtime } = invocation;
   const when = readWhen(asked.cron, asked.timeZone, now);
   if (!when.ok) return when;
@@ -50,6 +56,7 @@ async function add(invocation: Invocation, dispatcher: Dispatcher, actor: Actor,
   }
   const taken = () =>
     refuse("name_taken", "name", `there is a schedule ${asked.name}: remove it first, a schedule is not edited`);
+  if (reserved.has(asked.name)) return refuse("name_taken", "name", `a job of the catalog is called ${asked.name}`);
   if ((await findSchedule(db, asked.name).first()) !== null) return taken();
   const open = await dispatcher.channels.canOpen(invocation, asked.channel);
   if (!open.ok) return open;
@@ -125,6 +132,8 @@ export function scheduleCommands(
   catalog: readonly Job[],
   jobs: JobsAtWork,
 ): readonly Registered[] {
+  // Both kinds stand in one list, by their names.
+  const reserved = new Set(catalog.map(({ id }) => id));
   const change = (verb: "enable" | "disable", help: string) =>
     define(
       { name: `schedule.${verb}`, effect: "write", grant: "schedule:write", help, positional: ["name"] },
@@ -151,7 +160,7 @@ export function scheduleCommands(
         positional: ["name", "cron"],
       },
       addSchema,
-      (args, invocation, actor) => add(invocation, dispatcher, actor, args),
+      (args, invocation, actor) => add(invocation, dispatcher, actor, args, reserved),
     ),
     define(
       {

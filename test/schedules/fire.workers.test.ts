@@ -351,7 +351,7 @@ test("the catalog's jobs fire exactly the same beside rows that are due, off, ba
     await stage.command("amy", "schedule.disable", { name: "off" });
     await stage.add("bad", "* * * * *", "probe look");
     await DB.prepare("UPDATE schedules SET cron = 'nonsense', grants = '[' WHERE name = 'bad'").run();
-    await stage.add("minutely", "* * * * *", "probe look");
+    expect(await stage.add("minutely", "* * * * *", "probe look")).toMatchObject({ code: "name_taken", status: 409 });
   });
   expect(beside).toEqual(alone);
   expect(alone.results.length).toBeGreaterThan(3);
@@ -374,4 +374,16 @@ test("a read that fails fires nothing, is said once, and the next tick makes goo
   stage.to(at("10T03:01"));
   await stage.tick();
   expect(await stage.firings()).toMatchObject([{ slot: at("10T03:01"), missed: 1, outcome: "admitted" }]);
+});
+
+test("an argument that is missing, or that there is not, is said in plain words", async () => {
+  const stage = await createStage();
+  const add = (args: Record<string, unknown>) => stage.command("amy", "schedule.add", args);
+  expect(await add({ name: "a", text: "probe look" })).toMatchObject({ field: "cron", detail: "cron: it is needed" });
+  expect(await add({ name: "a", cron: "* * * * *", text: "x", grants: { action: [] } })).toMatchObject({
+    field: "grants.action",
+    detail: "grants.action: there is no such argument",
+  });
+  const zone = { name: "a", cron: "* * * * *", text: "x", timeZone: "CET" };
+  expect(await add(zone)).toMatchObject({ field: "timeZone", detail: expect.stringContaining("names no area") });
 });
