@@ -1,6 +1,6 @@
 import type { Context } from "hono";
-import type { Env } from "./request.ts";
 import { problem } from "./problem.ts";
+import type { Env } from "./request.ts";
 
 /**
  * `/docs`: Swagger UI over `/openapi.json`. Its files are assets beside the Worker, none of them in its bundle; where a

@@ -1,6 +1,6 @@
-import { DAY, MINUTE } from "../core/time.ts";
 import { type Refusal, refuse } from "../core/errors.ts";
 import { errorText } from "../core/text.ts";
+import { DAY, MINUTE } from "../core/time.ts";
 import type { Invocation } from "../outbox/runtime.ts";
 
 /**

@@ -4,7 +4,7 @@ import { LEDGER_BOUND } from "../jobs/obligations.ts";
 import type { Selection } from "../jobs/selection.ts";
 import type { Runtime } from "../outbox/runtime.ts";
 import { parseTick, type TickRow } from "../tick/record.ts";
-import { type Family, expose, type Sample } from "./exposition.ts";
+import { expose, type Family, type Sample } from "./exposition.ts";
 
 /**
  * What an operator's Prometheus scrapes. All of it is read from the database when it is asked for, in a bounded number

@@ -1,10 +1,10 @@
+import { CHANNEL, parseTokens, type Token } from "../commands/actor.ts";
 import { DEFAULT_LIMITS, type Limits, parseLimits } from "../core/budget.ts";
 import { checkFloors } from "../core/split.ts";
-import { CHANNEL, parseTokens, type Token } from "../commands/actor.ts";
-import { type AccessSettings, readAccess } from "./access.ts";
 import type { Bindings, Problem } from "../outbox/configure.ts";
 import type { Module } from "../outbox/module.ts";
 import { RUNTIME_RESERVE } from "../tick/tick.ts";
+import { type AccessSettings, readAccess } from "./access.ts";
 
 /** Settings named `DUEWORK_…`: any other of that prefix is a mistake, and is refused. */
 const OWN = new Set(["DUEWORK_TOKENS"]);

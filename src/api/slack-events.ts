@@ -5,8 +5,8 @@ import { type Actor, personOnSlack, sameText, type Token } from "../commands/act
 import type { Channels } from "../commands/channels.ts";
 import type { DispatchAnswer } from "../commands/dispatch.ts";
 import { type SlackSaid, takeSaid } from "../commands/slack-said.ts";
-import { hmacSha256 } from "../core/signature.ts";
 import { parseJson } from "../core/payload.ts";
+import { hmacSha256 } from "../core/signature.ts";
 import { MINUTE, SECOND } from "../core/time.ts";
 import { beginInvocation, type Invocation, type Runtime } from "../outbox/runtime.ts";
 import { problem } from "./problem.ts";

@@ -57,7 +57,7 @@ describe("names of zones", () => {
     "SystemV/PST8",
   ])("%j is refused, and no other zone stands in for it", (text) => {
     const parsed = parseZone(text);
-    expect(parsed).toEqual({ ok: false, message: expect.stringContaining("is not a time zone") });
+    expect(parsed).toEqual({ ok: false, message: expect.stringMatching(/is not a time zone|names no area/) });
     expect(() => offsetsAround(text, 0)).toThrow(RangeError);
   });
 
