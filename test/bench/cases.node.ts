@@ -1,3 +1,4 @@
+import { setTimeout as sleep } from "node:timers/promises";
 import { BOSS_BEST, BULL_BEST, type Contender, type contenders, GRAPHILE_BEST } from "./contenders.node.ts";
 import { crash, drain, enqueueRate, type Figures, latency, sentRate } from "./measure.node.ts";
 import type { Receiver } from "./receiver.node.ts";
@@ -27,6 +28,13 @@ export interface Case {
 }
 
 const SIX = 6;
+/** After a fill, for what a database still writes of it, ms. */
+const REST_MS = 10_000;
+
+async function filled(runner: Runner, count: number): Promise<void> {
+  await runner.fill(count);
+  await sleep(REST_MS);
+}
 
 export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Sizes): Case[] {
   const graphile = (setting: string, work: Record<string, unknown>, documented = false) =>
@@ -102,7 +110,7 @@ export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Size
       name: "beside",
       contenders: [...ourQueue, ...best],
       measure: async (runner, _, { setting }) => {
-        await runner.fill(sizes.beside);
+        await filled(runner, sizes.beside);
         return drain(runner, drained(setting), null);
       },
     },
@@ -110,7 +118,7 @@ export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Size
       name: "post-beside",
       contenders: posting,
       measure: async (runner, receiver) => {
-        await runner.fill(sizes.beside);
+        await filled(runner, sizes.beside);
         return drain(runner, sizes.posted, receiver);
       },
     },
