@@ -14,6 +14,7 @@ const GRANT_OF: Readonly<Record<NeedKind, string>> = {
   quarantine: "job:read",
   ledger_filling: "job:read",
   schedule_invalid: "schedule:read",
+  schedule_refused: "schedule:read",
   not_started: "schedule:read",
   run_lost: "run:read",
   dead_letters: "item:read",

@@ -27,6 +27,7 @@ export const NEED_KINDS = [
   "quarantine",
   "ledger_filling",
   "schedule_invalid",
+  "schedule_refused",
   "not_started",
   "run_lost",
   "dead_letters",
@@ -70,7 +71,7 @@ export interface Looked {
   where: string;
 }
 
-/** The occurrences, as two statements: D1 takes five SELECTs in one. */
+/** The occurrences, as three statements: D1 takes five SELECTs in one. */
 export function findOccurrences(
   db: D1Database,
   { jobs, topics, schedules, now, most, where }: Looked,
@@ -120,11 +121,19 @@ export function findOccurrences(
        value->>2 AS detail, 1 AS n
      FROM json_each(?5)`,
   ];
+  // A busy thread is free again by itself; what else refuses a schedule refuses it each time. One alert a reason.
+  const refused = [
+    `SELECT 'refused-' || s.id || '-' || f.outcome AS key, 'schedule_refused' AS kind, s.name AS subject, f.id AS id,
+       f.claimed_at AS since, substr(f.outcome, 9) || ': ' || ${cut("f.detail")} AS detail, 1 AS n
+     FROM schedules s CROSS JOIN firings f ON f.id = s.claim
+     WHERE s.enabled = 1 AND f.outcome GLOB 'refused:*' AND f.outcome <> 'refused:thread_busy'`,
+  ];
   const from = now - RECENT_MS;
   const limit = most === 0 ? 0 : most + 1;
   return [
     db.prepare(union(standing)).bind(now, from, JSON.stringify(jobs), limit),
     db.prepare(union(recent)).bind(now, from, JSON.stringify(topics), limit, JSON.stringify(invalidOf(schedules, now))),
+    db.prepare(union(refused)),
   ];
 }
 
@@ -190,6 +199,8 @@ export function sentence(
       return `The ledger of ${subject} is filling`;
     case "schedule_invalid":
       return `The schedule ${subject} is invalid`;
+    case "schedule_refused":
+      return `The schedule ${subject} was refused`;
     case "not_started":
       return `${subject} was claimed and not started${n === 1 ? "" : `, ${many} times`}`;
     case "run_lost":
@@ -209,6 +220,7 @@ const mending: Readonly<Record<NeedKind, string>> = {
   quarantine: "Nothing asks about them again until a person settles them.",
   ledger_filling: "Without room no batch begins.",
   schedule_invalid: "It fires no more: remove it, and add it anew.",
+  schedule_refused: "It will be again, until its text, its grants or its author is another.",
   not_started: "Nothing retries it by itself: fire it, once, by hand.",
   run_lost: "Its instance is gone, and nobody knows what it did.",
   dead_letters: "Nothing tries them again until somebody replays them.",

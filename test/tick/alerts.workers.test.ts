@@ -141,6 +141,15 @@ async function moreTrouble(at: number) {
       `INSERT INTO schedules (id, name, cron, time_zone, text, channel, thread, grants, enabled, created_at, created_by,
          anchored_at) VALUES ('s1', 'odd', 'now and then', 'UTC', 'probe go', 'inbox:ops', 'new', '{}', 1, ?1, 'x', ?1)`,
     ).bind(at),
+    DB.prepare(
+      `INSERT INTO schedules (id, name, cron, time_zone, text, channel, thread, grants, enabled, created_at, created_by,
+         anchored_at, last_slot, claim)
+       VALUES ('s2', 'barred', '0 0 1 1 *', 'UTC', 'probe change', 'inbox:ops', 'new', '{}', 1, ?1, 'x', ?1, 0, 'f2')`,
+    ).bind(at),
+    DB.prepare(
+      `INSERT INTO firings (id, schedule, name, slot, claimed_at, missed, cron, time_zone, fired_by, outcome)
+       VALUES ('f2', 's2', 'barred', 0, ?1, 0, '0 0 1 1 *', 'UTC', 'service:tick', 'refused:schedule_write')`,
+    ).bind(at),
   ]);
 }
 
@@ -178,6 +187,7 @@ describe("the list of what needs a person", () => {
       "1 in quarantine of sweep",
       "The ledger of sweep is filling",
       "The schedule odd is invalid",
+      "The schedule barred was refused",
       "nightly was claimed and not started",
       "A run of probe.go was lost",
       "1,000+ dead letters of shop.work",
@@ -256,5 +266,20 @@ describe("the list of what needs a person", () => {
     ]);
     expect(meter.rowsRead).toBeLessThan(2_000);
     expect(meter.calls).toBe(2);
+  });
+
+  test("a schedule that is refused each minute is told once for its reason; one whose thread was busy is not", async () => {
+    const one = await createStage({ env: { ALERTS_CHANNEL: "inbox:ops" } });
+    await one.add("writes", "* * * * *", "probe change");
+    await one.add("busy", "* * * * *", "probe go", { thread: "standing" });
+    for (let minute = 0; minute < 3; minute += 1) {
+      one.minutes(1);
+      await one.tick();
+    }
+    expect((await one.firings("busy")).at(-1)?.outcome).toBe("refused:thread_busy");
+    const texts = (await one.messages("thread-alerts-inbox:ops")).map(({ text }) => text);
+    expect(texts).toEqual([expect.stringContaining("The schedule writes was refused: schedule_write")]);
+    const { json } = await one.http("amy", "GET", "/api/needs");
+    expect(json.items).toMatchObject([{ kind: "schedule_refused", subject: "writes" }]);
   });
 });

@@ -136,6 +136,7 @@ const TRY: Readonly<Record<string, (subject: string, id: string) => string>> = {
   quarantine: (job) => `job obligations ${job} --state quarantined`,
   ledger_filling: (job) => `job obligations ${job}`,
   schedule_invalid: (name) => `schedule show ${name}`,
+  schedule_refused: (name) => `firings --schedule ${name}`,
   not_started: (name) => `schedule fire ${name}`,
   run_lost: (_, id) => `run show ${id}`,
   dead_letters: (topic) => `dead-letters ${topic}`,
@@ -159,13 +160,18 @@ export function toldStatus(status: Status, url: string, screen: Screen): string 
   ]);
   return [
     `${headline(status, url, screen)}\n\n`,
-    needs.length === 0 ? "Nothing needs a person.\n" : `${styled(screen, "red", `Needs a person: ${needs.length}`)}\n`,
+    needs.length === 0 ? `${nothing(status)}\n` : `${styled(screen, "red", `Needs a person: ${needs.length}`)}\n`,
     ...todo,
     ...section("Topics", topicRows(status), screen),
     ...section("Jobs", jobRows(status), screen),
     ...section("Schedules", scheduleRows(status), screen),
     ...unseen.map((what) => `${styled(screen, "yellow", line(`Not looked at: ${what}`))}\n`),
   ].join("");
+}
+
+/** What is said where no need was found: nothing, or nothing that is known. */
+function nothing({ unseen }: Status): string {
+  return unseen.length === 0 ? "Nothing needs a person." : "Whether something needs a person is not known.";
 }
 
 function headline({ health: { status, tickAgeSeconds } }: Status, url: string, screen: Screen): string {

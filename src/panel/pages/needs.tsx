@@ -26,6 +26,7 @@ function pageOf({ kind, subject, id, count }: Need): string {
     case "quarantine":
       return `/panel/jobs/${encodeURIComponent(subject)}?state=quarantined`;
     case "schedule_invalid":
+    case "schedule_refused":
     case "not_started":
       return `/panel/schedules/${encodeURIComponent(subject)}`;
     case "run_lost":
