@@ -221,7 +221,7 @@ export async function addSchedule(visit: Visit, c: Context<Env>, fields: Fields)
   };
   const first = nextLocal === null ? "" : ` It fires first at ${nextLocal}.`;
   leaveNotice(c, {
-    tone: "good",
+    tone: wouldBe.outcome === "admitted" ? "good" : "bad",
     text: `${name} is added.${first} Now it would be ${wouldBe.outcome}: ${wouldBe.detail}`,
   });
   return c.redirect(`/panel/schedules/${encodeURIComponent(name)}`, 303);
