@@ -2,10 +2,12 @@ import { access, mkdir, writeFile } from "node:fs/promises";
 import path from "node:path";
 import { parseArgs } from "node:util";
 import { EXIT } from "./flags.ts";
+import { type DevSecrets, ensureDevSecrets } from "./secrets.ts";
 
 export const INIT_HELP = `duework init [--write]: what a Worker that imports duework needs.
 
-  --write   writes wrangler.jsonc and src/worker.ts, each only where there is none`;
+  --write   writes wrangler.jsonc, src/worker.ts, .gitignore and an admin's token for this machine, each only where
+            there is none`;
 
 /** `wrangler.jsonc` of a Worker that imports the package. A test holds it to this repository's own. */
 export const CONFIG = `{
@@ -75,7 +77,16 @@ export const RunCommand = runWorkflow(app);
 export default createWorker(app);
 `;
 
-const COMMANDS = `npm install duework valibot
+/** What a repository keeps to itself. */
+const IGNORED = "node_modules/\n.wrangler/\n.dev.vars\n.dev.token\n";
+
+const SECRETS: Record<DevSecrets, string> = {
+  made: "wrote .dev.vars and .dev.token: an admin's token for this machine, as its hash and in the clear\n",
+  kept: "left .dev.vars and .dev.token as they are\n",
+  own: "left .dev.vars as it is: its tokens are your own\n",
+};
+
+const COMMANDS = `npm install duework valibot   # what of it is not there yet
 npm install --save-dev node@24 wrangler@4.156.2 @cloudflare/workers-types
 npx wrangler d1 migrations apply DB --local   # then: npx wrangler dev, and a request to it
 npx wrangler d1 create duework
@@ -114,6 +125,12 @@ async function write(folder: string, say: (text: string) => void): Promise<void>
     await writeFile(path.join(folder, worker), WORKER, { flag: "wx" });
     say(`wrote ${worker}\n`);
   } else say(`left ${worker} as it is\n`);
+
+  if ((await firstThere(folder, [".gitignore"])) === null) {
+    await writeFile(path.join(folder, ".gitignore"), IGNORED, { flag: "wx" });
+    say("wrote .gitignore\n");
+  }
+  say(SECRETS[await ensureDevSecrets(folder)]);
   say(`\nNext:\n\n${COMMANDS}`);
 }
 

@@ -1,3 +1,4 @@
+import { createHash } from "node:crypto";
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import path from "node:path";
@@ -80,6 +81,18 @@ describe("what it writes", () => {
     await init(["--write"], folder, say);
     expect([await read("wrangler.jsonc"), await read("src/worker.ts")]).toEqual([CONFIG, WORKER]);
     expect(said).toContain("wrote wrangler.jsonc\nwrote src/worker.ts\n");
+  });
+
+  test("a token for this machine that gets in, kept out of the repository and not said, and the same the next time", async () => {
+    await init(["--write"], folder, say);
+    const token = (await read(".dev.token")).trim();
+    const vars = await read(".dev.vars");
+    expect(vars).toContain(createHash("sha256").update(token).digest("hex"));
+    expect(vars + said).not.toContain(token);
+    expect((await read(".gitignore")).split("\n")).toEqual(expect.arrayContaining([".dev.vars", ".dev.token"]));
+    await init(["--write"], folder, say);
+    expect([(await read(".dev.token")).trim(), await read(".dev.vars")]).toEqual([token, vars]);
+    expect(said).toContain("left .dev.vars and .dev.token as they are");
   });
 
   test.each(["wrangler.jsonc", "wrangler.json", "wrangler.toml"])("nothing beside %s", async (file) => {
