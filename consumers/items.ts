@@ -20,6 +20,7 @@ export async function consumeItems(batch: MessageBatch, runtime: Runtime, jobs: 
 function incoming(message: Message): Incoming {
   return {
     body: message.body,
+    attempts: message.attempts,
     settle(verdict: Verdict) {
       if (verdict.kind === "ack") message.ack();
       else message.retry({ delaySeconds: verdict.delaySeconds });

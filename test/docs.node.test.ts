@@ -144,6 +144,9 @@ describe("limits", () => {
 
     const minute = 60_000;
     expect(number("CHAIN_MS", "src/outbox/pump.ts")).toBeLessThan(minute);
+    const retries = Number(wrangler.queues.consumers[0]?.max_retries);
+    const waited = ((retries * (retries + 1)) / 2) * number("PUMP_RETRY_SECONDS", "src/outbox/pump.ts");
+    expect(waited * 1_000).toBeGreaterThanOrEqual(number("CHAIN_MS", "src/outbox/pump.ts"));
     expect(number("DEFAULT_LIMITS.wallMs", "src/core/budget.ts")).toBeLessThan(minute);
     expect(number("AHEAD_MS", "src/outbox/pump.ts")).toBeGreaterThanOrEqual(minute);
     expect(sources.get("src/outbox/settle.ts")).toContain("(Math.floor(now / MINUTE) + 2) * MINUTE");

@@ -3,7 +3,7 @@ import { errorText } from "../core/text.ts";
 import { MINUTE } from "../core/time.ts";
 import { begin, type Fence, type LoadedContent, type LoadedRow, loadLeased } from "./items.ts";
 import { type ItemMessage, type PumpMessage, parseMessage } from "./message.ts";
-import { stepPump } from "./pump.ts";
+import { pumpRetryAfter, stepPump } from "./pump.ts";
 import { type Delivery, deliver, exhausted } from "./run.ts";
 import { contextFor, type Invocation, instantOf } from "./runtime.ts";
 import { type Release, settle } from "./settle.ts";
@@ -15,6 +15,8 @@ export type Verdict = { kind: "ack" } | { kind: "retry"; delaySeconds: number };
 /** One message as the consumer gets it. */
 export interface Incoming {
   readonly body: unknown;
+  /** How often the queue has delivered it, from 1. */
+  readonly attempts: number;
   settle(verdict: Verdict): void;
 }
 
@@ -39,8 +41,9 @@ interface Parsed {
 }
 
 /**
- * Consumes one batch: begins its messages in one statement, runs their items concurrently, settles them in one batch.
- * A message that has lapsed before is taken after all others and with nothing beside it. Answers a verdict for every
+ * Consumes one batch: steps its pumps, so that the next page is under way while this one runs, then begins the item
+ * messages in one statement, runs their items concurrently, settles them in one batch. A message that has lapsed before
+ * is taken after all others and with nothing beside it. Answers a verdict for every
  * message; a message whose work cannot be settled is acked all the same, since the lease decides then.
  */
 export async function consume(invocation: Invocation, batch: readonly Incoming[]): Promise<void> {
@@ -55,16 +58,29 @@ export async function consume(invocation: Invocation, batch: readonly Incoming[]
     else if ("pump" in parsed.message) pumps.push({ ...parsed, message: parsed.message });
     else (parsed.message.alone === 1 ? alone : together).push({ ...parsed, message: parsed.message });
   }
-  if (together.length > 0) await consumeTogether(invocation, together);
   for (const { incoming, message, topic } of pumps) {
-    await stepPump(invocation, topic, message.pump).catch((error) => {
-      invocation.runtime.ports.log({ event: "pump_ended", level: "warn", topic: topic.name, why: errorText(error) });
-    });
-    incoming.settle({ kind: "ack" });
+    incoming.settle(await consumePump(invocation, topic, message.pump, incoming.attempts));
   }
+  if (together.length > 0) await consumeTogether(invocation, together);
   for (const one of alone) {
     if (clock() - startedAt < ALONE_WALL_MS) await consumeTogether(invocation, [one]);
     else one.incoming.settle({ kind: "retry", delaySeconds: RETRY_SECONDS });
+  }
+}
+
+async function consumePump(
+  invocation: Invocation,
+  topic: Topic,
+  pump: PumpMessage["pump"],
+  attempts: number,
+): Promise<Verdict> {
+  const { log, random } = invocation.runtime.ports;
+  try {
+    const stepped = await stepPump(invocation, topic, pump);
+    return stepped === "later" ? { kind: "retry", delaySeconds: pumpRetryAfter(attempts) } : { kind: "ack" };
+  } catch (error) {
+    log({ event: "pump_failed", level: "warn", topic: topic.name, error: errorText(error) });
+    return { kind: "retry", delaySeconds: retryAfter(random()) };
   }
 }
 

@@ -29,6 +29,8 @@ export const CHAIN_ITEMS = 250_000;
 const PAGE_MESSAGES = 10 * MESSAGE_BATCH;
 /** Most rows a page claims, however many go in a message: one statement's work. */
 const PAGE_ROWS = 5_000;
+/** A queue counts what it takes by the second: what it refuses in this one may go in the next, s. */
+export const PUMP_RETRY_SECONDS = 1;
 /** A queue that holds more messages than this gets no more pages until the next tick, messages. */
 const BACKLOG_MESSAGES = 100_000;
 
@@ -39,10 +41,9 @@ export function pageRows(topic: Topic): number {
 
 /** What a step of a chain came to. */
 export interface Stepped {
-  /** Rows in a full page, and those that this step claimed. */
+  /** Rows in a full page, those that this step claimed, and those of them that the queue refused. */
   page: number;
   claimed: number;
-  sent: number;
   unsent: number;
   /** Messages waiting in the queue, when it says so. */
   backlog: number | null;
@@ -50,9 +51,23 @@ export interface Stepped {
   total: number;
 }
 
-/** Whether a chain goes on: there is more, the queue takes it and is not full, and the chain has room. Pure. */
-export function goesOn({ page, claimed, sent, unsent, backlog, total }: Stepped): boolean {
-  return claimed >= page && sent > 0 && unsent === 0 && total < CHAIN_ITEMS && (backlog ?? 0) < BACKLOG_MESSAGES;
+/**
+ * How a chain goes on: at once while there is more, the queue is not full and the chain has room; later when the queue
+ * refused some of a page, since what it refuses in one second it takes in another. Pure.
+ */
+export function goesOn({ page, claimed, unsent, backlog, total }: Stepped): "now" | "later" | "ended" {
+  if (unsent > 0) return "later";
+  const more = claimed >= page && total < CHAIN_ITEMS && (backlog ?? 0) < BACKLOG_MESSAGES;
+  return more ? "now" : "ended";
+}
+
+/**
+ * How long a pump message whose page was refused stays in the queue before it is tried again, s: a second more each
+ * time, so that the queue's own retries last as long as a chain. Pure.
+ * @param attempts how often the queue has delivered it, from 1
+ */
+export function pumpRetryAfter(attempts: number): number {
+  return attempts * PUMP_RETRY_SECONDS;
 }
 
 /** Starts a chain for each topic that has none living. Answers the topics whose chain is ours to send. */
@@ -72,7 +87,7 @@ export async function startChains(invocation: Invocation, topics: readonly Topic
   return topics.filter(({ name }) => started.has(name));
 }
 
-/** Sends a chain's next message. A send that fails ends the chain: the next tick starts another. */
+/** Sends a chain's next message. Answers whether the queue took it. */
 export async function sendPump(invocation: Invocation, topic: Topic, pump: PumpMessage["pump"]): Promise<boolean> {
   const queue = invocation.runtime.queue(topic);
   if (queue === null) return false;
@@ -81,16 +96,22 @@ export async function sendPump(invocation: Invocation, topic: Topic, pump: PumpM
     await withDeadline(queue.send(pumpMessage(topic.name, pump)), SEND_DEADLINE_MS, "the queue");
     return true;
   } catch (error) {
-    invocation.runtime.ports.log({ event: "pump_ended", level: "warn", topic: topic.name, why: errorText(error) });
+    invocation.runtime.ports.log({ event: "pump_refused", level: "warn", topic: topic.name, error: errorText(error) });
     return false;
   }
 }
 
 /**
  * One step of a chain: takes the step, claims a page, sends it, and sends the chain on. Ended by a pause, a flip, a
- * page that is not full, the chain's bounds, a queue that is full or refuses.
+ * page that is not full, the chain's bounds, or a queue that is full. When the queue refuses, the step is put back and
+ * `later` answered: the same message, tried again, takes it.
+ * @throws what D1 throws when the step cannot be taken. Tried again, the message finds whether it was.
  */
-export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpMessage["pump"]): Promise<void> {
+export async function stepPump(
+  invocation: Invocation,
+  topic: Topic,
+  pump: PumpMessage["pump"],
+): Promise<"stepped" | "later"> {
   const { db, runtime } = invocation;
   const now = instantOf(invocation);
   const page = pageRows(topic);
@@ -105,29 +126,34 @@ export async function stepPump(invocation: Invocation, topic: Topic, pump: PumpM
       load: false,
       pump: { chain: pump.chain, step: pump.step },
     }),
+    // A step that was put back has counted what was sent of it.
     db
       .prepare(
-        `UPDATE pumps SET step = ?4, claimed = ?5 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?6
-         RETURNING until`,
+        `UPDATE pumps SET step = ?4, claimed = max(claimed, ?5) WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?6
+         RETURNING claimed`,
       )
       .bind(topic.name, pump.chain, pump.step, step, pump.claimed, now),
-  ])) as [D1Result<ClaimedRow>, D1Result<{ until: number }>];
-  if (taken.results.length === 0) return;
+  ])) as [D1Result<ClaimedRow>, D1Result<{ claimed: number }>];
+  const [before] = taken.results;
+  if (before === undefined) return "stepped";
 
   const { sent, unsent, backlog } = await sendOrRelease(invocation, topic, claimed.results);
-  const total = pump.claimed + claimed.results.length;
-  const onward = goesOn({
+  const next = { chain: pump.chain, step, claimed: before.claimed + sent.length };
+  const goes = goesOn({
     page,
     claimed: claimed.results.length,
-    sent: sent.length,
     unsent: unsent.length,
     backlog,
-    total,
+    total: next.claimed,
   });
-  const next = { chain: pump.chain, step, claimed: total };
-  if (onward && (await sendPump(invocation, topic, next))) return;
-  if (!onward) runtime.ports.log({ event: "pump_ended", level: "info", topic: topic.name, claimed: total });
-  await endChain(invocation, topic, next);
+  if (goes === "ended") {
+    runtime.ports.log({ event: "pump_ended", level: "info", topic: topic.name, claimed: next.claimed });
+    await endChain(invocation, topic, next);
+    return "stepped";
+  }
+  if (goes === "now" && (await sendPump(invocation, topic, next))) return "stepped";
+  await putBack(invocation, topic, next);
+  return "later";
 }
 
 /** Makes room for the next tick's chain, however soon that tick comes, and leaves it what this one claimed. */
@@ -136,5 +162,14 @@ async function endChain(invocation: Invocation, topic: Topic, pump: PumpMessage[
   await invocation.db
     .prepare("UPDATE pumps SET until = ?4, claimed = ?5 WHERE topic = ?1 AND chain = ?2 AND step = ?3 AND until > ?4")
     .bind(topic.name, chain, step, instantOf(invocation), claimed)
+    .run();
+}
+
+/** Gives the step back to the message that took it. A send that was refused and landed all the same has gone on. */
+async function putBack(invocation: Invocation, topic: Topic, pump: PumpMessage["pump"]): Promise<void> {
+  const { chain, step, claimed } = pump;
+  await invocation.db
+    .prepare("UPDATE pumps SET step = ?3 - 1, claimed = ?4 WHERE topic = ?1 AND chain = ?2 AND step = ?3")
+    .bind(topic.name, chain, step, claimed)
     .run();
 }

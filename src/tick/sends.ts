@@ -104,6 +104,6 @@ async function pumpOn(invocation: Invocation, topics: readonly Topic[], chain: s
     const started = await startChains(invocation, topics, chain);
     await Promise.all(started.map((topic) => sendPump(invocation, topic, { chain, step: 0, claimed: 0 })));
   } catch (error) {
-    invocation.runtime.ports.log({ event: "pump_ended", level: "warn", why: errorText(error) });
+    invocation.runtime.ports.log({ event: "pump_failed", level: "warn", error: errorText(error) });
   }
 }

@@ -85,14 +85,14 @@ export async function createOutside(
     },
     /** Delivers what was sent, as one batch; its items run side by side. */
     deliver: async () => {
-      const batch = sent.splice(0).map((body) => ({ body, settle: () => {} }));
+      const batch = sent.splice(0).map((body) => ({ body, attempts: 1, settle: () => {} }));
       if (batch.length > 0) await consume(invocation(), batch);
       return batch.length;
     },
     /** Delivers again and again, with the clock moved on, until nothing is left to send. */
     settle: async () => {
       for (let turn = 0; turn < 20; turn += 1) {
-        const batch = sent.splice(0).map((body) => ({ body, settle: () => {} }));
+        const batch = sent.splice(0).map((body) => ({ body, attempts: 1, settle: () => {} }));
         if (batch.length === 0) return;
         await consume(invocation(), batch);
         clock += 5_000;

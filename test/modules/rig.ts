@@ -95,7 +95,7 @@ export async function createRig(
       return ctx.outbox.drainWithin(topic, ctx.budget, { limit });
     },
     consume: async () => {
-      const batch = messages.splice(0).map((body) => ({ body, settle: () => {} }));
+      const batch = messages.splice(0).map((body) => ({ body, attempts: 1, settle: () => {} }));
       if (batch.length > 0) await consume(begin(), batch);
       return batch.length;
     },

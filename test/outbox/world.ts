@@ -17,6 +17,8 @@ export const DB = (env as unknown as { DB: D1Database }).DB;
 export interface SentMessage {
   body: unknown;
   delaySeconds: number;
+  /** How often it has been delivered. Default: 1. */
+  attempts?: number;
 }
 
 /** A queue held by the test: it keeps what was sent, and can refuse, hang, or lie about having taken it. */
@@ -154,8 +156,9 @@ export function createWorld(
       const verdicts: (Verdict | null)[] = messages.map(() => null);
       await consume(
         beginInvocation(runtime, clock.now, meter),
-        messages.map(({ body }, index) => ({
+        messages.map(({ body, attempts = 1 }, index) => ({
           body: structuredClone(body),
+          attempts,
           settle(verdict) {
             verdicts[index] ??= verdict;
           },

@@ -74,7 +74,7 @@ class Node {
     return stage.start("consumer", (runtime) =>
       consume(
         beginInvocation(runtime, stage.clock.now),
-        batch.map(({ body }) => ({ body: structuredClone(body), settle() {} })),
+        batch.map(({ body }) => ({ body: structuredClone(body), attempts: 1, settle() {} })),
       ),
     );
   }

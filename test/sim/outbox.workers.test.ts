@@ -93,7 +93,7 @@ class Scene {
     return this.stage.start("consumer", (runtime) =>
       consume(
         beginInvocation(runtime, this.stage.clock.now),
-        batch.map(({ body }) => ({ body: structuredClone(body), settle() {} })),
+        batch.map(({ body }) => ({ body: structuredClone(body), attempts: 1, settle() {} })),
       ),
     );
   }

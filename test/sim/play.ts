@@ -177,6 +177,7 @@ class Play {
       const verdicts = new Map<Flying, string>();
       const incoming = batch.map((message) => ({
         body: structuredClone(message.body),
+        attempts: 1,
         settle: ({ kind, ...rest }: { kind: string; delaySeconds?: number }) => {
           if (actor.dead) return;
           verdicts.set(message, kind);

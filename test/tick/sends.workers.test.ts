@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, test } from "vitest";
 import { MINUTE, SECOND } from "../../src/core/time.ts";
 import { DEFAULT_LIMITS, defineModule, done, type Module, topic } from "../../src/index.ts";
 import { changeTopic } from "../../src/outbox/paths.ts";
-import { createWorld, DB, type SentMessage, type World } from "../outbox/world.ts";
+import { createWorld, DB, faultyDb, type SentMessage, type World } from "../outbox/world.ts";
 
 beforeEach(() => DB.batch(["ticks", "items", "pumps", "topics"].map((table) => DB.prepare(`DELETE FROM ${table}`))));
 
@@ -15,7 +15,7 @@ interface Stage {
 }
 
 /** Topics whose items note that they ran. */
-function stage(topics: number, prefix = "s"): Stage {
+function stage(topics: number, prefix = "s", db?: D1Database): Stage {
   const ran = new Map<string, number>();
   const modules: Module[] = Array.from({ length: topics }, (_, i) =>
     defineModule(`${prefix}${i}`, {
@@ -30,7 +30,7 @@ function stage(topics: number, prefix = "s"): Stage {
       ],
     }),
   );
-  const world = createWorld(modules);
+  const world = createWorld(modules, db === undefined ? {} : { db });
   return {
     world,
     ran,
@@ -253,6 +253,130 @@ describe("a backlog", () => {
     expect(world.queue.take()).toEqual([]);
     expect(await left()).toBe(3_000);
     expect(world.logs.filter(({ event }) => event === "pump_ended")).toHaveLength(1);
+  });
+
+  /** How a queue's sends fail, from the nth on: `refused`, or taken with an error for an answer. */
+  function failing(world: World, fails: (nth: number) => "refused" | "lost" | null): void {
+    const take = world.queue.sendBatch.bind(world.queue);
+    let nth = 0;
+    world.queue.sendBatch = async (batch) => {
+      nth += 1;
+      const how = fails(nth);
+      if (how === "refused") throw new Error("Too Many Requests");
+      const answer = await take(batch);
+      if (how === "lost") throw new Error("Too Many Requests");
+      return answer;
+    };
+  }
+
+  test.for([
+    ["a whole page", () => "refused", 2_700],
+    ["the fourth send of a page", (nth) => (nth === 4 ? "refused" : null), 2_700],
+    ["a page that landed all the same", (nth) => (nth <= 10 ? "lost" : null), 2_700],
+    ["the chain's next message", (nth) => (nth === 11 ? "refused" : null), 2_700],
+    // The one that landed goes on, with the count of its page alone.
+    ["the chain's next message, which landed all the same", (nth) => (nth === 11 ? "lost" : null), 1_700],
+  ] as [string, (nth: number) => "refused" | "lost" | null, number][])(
+    "stepped -> put back: %s was refused; the same message, a second later, goes on, and each item runs once",
+    async ([, fails, claimed]) => {
+      const { world, put, ran } = stage(1);
+      const ids = await put(0, 3_500);
+      await world.tick(DEFAULT_LIMITS);
+      const sent = world.queue.take();
+      const [pump] = sent.filter(isPump) as [SentMessage];
+      const sendBatch = world.queue.sendBatch;
+      failing(world, fails);
+      expect(await world.deliver([pump])).toEqual([{ kind: "retry", delaySeconds: 1 }]);
+      world.queue.sendBatch = sendBatch;
+      world.clock.now += SECOND;
+      // What landed is delivered beside the retry, and the retry twice.
+      const landed = world.queue.take();
+      world.queue.messages.push(...sent.filter((one) => !isPump(one)));
+      const again = { ...pump, attempts: 2 };
+      expect(await world.deliver([again, again, ...landed.filter(isPump)])).toEqual(
+        [again, again, ...landed.filter(isPump)].map(() => ({ kind: "ack" })),
+      );
+      expect(world.queue.messages.filter(isPump)).toHaveLength(1);
+      world.queue.messages.push(...landed.filter((one) => !isPump(one)));
+      await empty(world);
+      expect([ran, await left()]).toEqual([once(ids), 0]);
+      expect(await DB.prepare("SELECT claimed FROM pumps").first("claimed")).toBe(claimed);
+    },
+  );
+
+  test("refused for ever: its message waits a second longer each time, until its time is up; then the next tick's goes on", async () => {
+    const { world, put, ran } = stage(1);
+    const ids = await put(0, 3_500);
+    await world.tick(DEFAULT_LIMITS);
+    const sent = world.queue.take();
+    const [pump] = sent.filter(isPump) as [SentMessage];
+    world.queue.mode = "refuse";
+    const waits: number[] = [];
+    for (let attempts = 1; ; attempts += 1) {
+      const [verdict] = await world.deliver([{ ...pump, attempts }]);
+      if (verdict?.kind !== "retry") break;
+      waits.push(verdict.delaySeconds);
+      world.clock.now += verdict.delaySeconds * SECOND;
+    }
+    expect(waits).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10]);
+    expect(await DB.prepare("SELECT count(*) AS n FROM items WHERE lane = 0").first("n")).toBe(2_700);
+    world.queue.mode = "take";
+    world.queue.messages.push(...sent.filter((one) => !isPump(one)));
+    world.clock.now += 5 * SECOND;
+    await world.tick(DEFAULT_LIMITS);
+    expect(world.queue.messages.filter(isPump)).toHaveLength(1);
+    await empty(world);
+    expect([ran, await left()]).toEqual([once(ids), 0]);
+  });
+
+  test("whose step D1 did not take, or took without an answer: the message is retried, and nothing runs twice", async () => {
+    for (const fate of ["fail", "lose"] as const) {
+      const faulty = faultyDb();
+      const { world, put, ran } = stage(1, fate, faulty.db);
+      const ids = await put(0, 900);
+      await world.tick(DEFAULT_LIMITS);
+      const sent = world.queue.take();
+      const [pump] = sent.filter(isPump) as [SentMessage];
+      faulty.ask = () => fate;
+      expect(await world.deliver([pump])).toEqual([{ kind: "retry", delaySeconds: 15 }]);
+      expect(world.warnings()).toEqual(["pump_failed"]);
+      faulty.ask = () => "pass";
+      world.clock.now += 15 * SECOND;
+      world.queue.messages.push(...sent, pump);
+      await empty(world);
+      // A page that was claimed without an answer waits for its leases, as any lost message does.
+      expect(ran.size).toBe(fate === "fail" ? 900 : 800);
+      world.clock.now += 6 * MINUTE;
+      for (let minutes = 0; (await left()) !== 0 && minutes < 5; minutes += 1) {
+        await world.tick(DEFAULT_LIMITS);
+        await empty(world);
+        world.clock.now += MINUTE;
+      }
+      expect([ran, await left()]).toEqual([once(ids), 0]);
+    }
+  });
+
+  test("goes on before the items of the batch that its message came in have run", async () => {
+    let pumpsSent = -1;
+    const work = topic("slow.work", {
+      schema: v.object({}),
+      handle() {
+        if (pumpsSent < 0) pumpsSent = world.queue.messages.filter(isPump).length;
+        return done();
+      },
+    });
+    const world = createWorld([defineModule("slow", { topics: [work] })]);
+    const ctx = world.context();
+    await ctx.db.batch(
+      ctx.outbox.enqueue(
+        work,
+        Array.from({ length: 3_000 }, () => ({ payload: {} })),
+      ),
+    );
+    await world.tick(DEFAULT_LIMITS);
+    const sent = world.queue.take();
+    await world.deliver([...sent.filter((one) => !isPump(one)).slice(0, 5), ...sent.filter(isPump)]);
+    expect(pumpsSent).toBe(1);
   });
 
   test.for([

@@ -24,7 +24,7 @@ export class Consumer {
     this.#plan = of.plan;
   }
 
-  /** A batch: begun together, run, settled together; then its pump messages; then those that run alone. */
+  /** A batch: its pump messages; then its items, begun together, run, settled together; then those that run alone. */
   consume(shard: Shard, queue: SimQueue<SimTopic>, batch: readonly Part<SimTopic>[], end: () => void): void {
     const items = batch.filter(({ group }) => group.pump === null && !group.alone);
     const alone = batch.filter(({ group }) => group.alone);
@@ -38,8 +38,7 @@ export class Consumer {
       }
       shard.step(group.topic, group.pump, () => runPumps(nth + 1, then));
     };
-    if (this.#plan.pumpFirst) runPumps(0, () => this.#together(shard, queue, items, false, runAlone));
-    else this.#together(shard, queue, items, false, () => runPumps(0, runAlone));
+    runPumps(0, () => this.#together(shard, queue, items, false, runAlone));
   }
 
   #together(

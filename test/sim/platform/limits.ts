@@ -8,6 +8,8 @@ export const PLATFORM = {
   consumers: 250,
   /** Messages in a batch. */
   batch: 100,
+  /** How often a message is delivered at most, by the consumer's `max_retries` in wrangler.jsonc. */
+  deliveries: 11,
 } as const;
 
 type Kind = keyof typeof times.measured.statements;

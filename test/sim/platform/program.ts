@@ -3,7 +3,7 @@ import { parseArgs } from "node:util";
 import { EXIT, runProgram, UsageError, wholeNumber } from "../../../src/cli/flags.ts";
 import { writeTables } from "../../../src/cli/page-tables.ts";
 import { type Plan, simulate, USUAL_PLAN } from "./simulate.ts";
-import { SHARDING, SIMULATION_TABLES, summary, TRIALS, table } from "./tables.ts";
+import { SHARDING, SIMULATION_TABLES, summary, table } from "./tables.ts";
 
 const HELP = `npm run simulate [-- FLAGS]: the runtime's decisions at the platform's limits, at a size no machine here holds.
 
@@ -86,7 +86,6 @@ async function program(): Promise<number> {
   if (tables) {
     const of = { rowsAMinute: plan.rowsAMinute, handlerMs: plan.handlerMs, failing: plan.failing, seed: plan.seed };
     console.log(`\nWhat more queues and databases give, a quarter of an hour of it:\n\n${table(SHARDING, of)}`);
-    console.log(`\nChanges that were only simulated:\n\n${table(TRIALS, of)}`);
   }
   return EXIT.done;
 }

@@ -2,11 +2,17 @@ import { SECOND } from "../../../src/core/time.ts";
 import type { Agenda } from "./agenda.ts";
 import { ASSUMED, PLATFORM } from "./limits.ts";
 
+/** A step of a chain. */
+export interface Pump {
+  total: number;
+  attempts: number;
+}
+
 /** Messages alike that were sent together, and the rows they refer to. */
 export interface Group<Topic> {
   readonly topic: Topic;
-  /** Null: item messages. Else a pump message, which carries its chain. */
-  readonly pump: { step: number; total: number; started: number } | null;
+  /** Null: item messages. Else a pump message, with what its chain has sent and how often it has been delivered. */
+  readonly pump: Pump | null;
   readonly itemsPerMessage: number;
   readonly alone: boolean;
   readonly due: number;

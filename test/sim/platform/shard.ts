@@ -1,6 +1,7 @@
 import { createBudget, DEFAULT_LIMITS } from "../../../src/core/budget.ts";
 import { MINUTE, SECOND } from "../../../src/core/time.ts";
-import { AHEAD_MS, CHAIN_MS, goesOn, pageRows } from "../../../src/outbox/pump.ts";
+import { retryAfter } from "../../../src/outbox/consume.ts";
+import { AHEAD_MS, CHAIN_ITEMS, CHAIN_MS, goesOn, pageRows, pumpRetryAfter } from "../../../src/outbox/pump.ts";
 import type { Topic } from "../../../src/outbox/topic.ts";
 import { dueTopics } from "../../../src/tick/due.ts";
 import { chooseTopics, tickPage } from "../../../src/tick/sends.ts";
@@ -8,10 +9,9 @@ import type { Random } from "../random.ts";
 import type { Agenda } from "./agenda.ts";
 import { Backlog, type Claimed } from "./backlog.ts";
 import type { Database } from "./database.ts";
-import { ASSUMED, serviceMs } from "./limits.ts";
+import { ASSUMED, PLATFORM, serviceMs } from "./limits.ts";
 import { calls, type Piece } from "./packing.ts";
-import type { Group, SimQueue } from "./queue.ts";
-import type { Plan } from "./simulate.ts";
+import type { Group, Pump, SimQueue } from "./queue.ts";
 import { settled, type Tally } from "./tally.ts";
 
 export interface SimTopic {
@@ -35,14 +35,12 @@ export class Shard {
   readonly #agenda: Agenda;
   readonly #random: Random;
   readonly #tally: Tally;
-  readonly #plan: Plan;
 
-  constructor(of: { agenda: Agenda; random: Random; tally: Tally; plan: Plan; database: Database }) {
+  constructor(of: { agenda: Agenda; random: Random; tally: Tally; database: Database }) {
     this.database = of.database;
     this.#agenda = of.agenda;
     this.#random = of.random;
     this.#tally = of.tally;
-    this.#plan = of.plan;
   }
 
   add(topic: Topic, queue: SimQueue<SimTopic>): void {
@@ -167,23 +165,25 @@ export class Shard {
     const done = () => {
       for (const one of free) {
         one.chain = { until: now + CHAIN_MS, claimed: 0 };
-        if (!this.#sendPump(one, { step: 0, total: 0, started: now })) this.#endChain(one, "the queue refused");
+        if (!this.#sendPump(one, 0)) this.#endChain(one, "the queue refused");
       }
     };
     this.database.call(serviceMs("insert", free.length), done, () => {});
   }
 
-  #sendPump(one: SimTopic, pump: { step: number; total: number; started: number }): boolean {
+  #sendPump(one: SimTopic, total: number): boolean {
     if (!one.queue.take(1)) return false;
-    one.queue.put(
-      { topic: one, pump, itemsPerMessage: 1, alone: false, due: 0, leaseUntil: 0, messages: 1, rows: 0 },
-      0,
-    );
+    this.#putPump(one, { total, attempts: 1 }, 0);
     return true;
   }
 
+  #putPump(one: SimTopic, pump: Pump, delayMs: number): void {
+    const group = { topic: one, pump, itemsPerMessage: 1, alone: false, due: 0, leaseUntil: 0, messages: 1, rows: 0 };
+    one.queue.put(group, delayMs);
+  }
+
   /** One step of a chain, as `stepPump` takes it. */
-  step(one: SimTopic, pump: { step: number; total: number; started: number }, end: () => void): void {
+  step(one: SimTopic, pump: Pump, end: () => void): void {
     const { now } = this.#agenda;
     const page = pageRows(one.topic);
     const living = one.chain !== null && one.chain.until > now;
@@ -198,35 +198,36 @@ export class Shard {
       this.#tally.steps += 1;
       this.#tally.rowsWritten += count + 1;
       const { unsent, calls } = this.send(one, claimed, now);
-      const total = pump.total + count;
+      const refused = rowsOf(unsent);
+      const total = pump.total + count - refused;
       if (one.chain !== null) one.chain.claimed = total;
-      const stepped = { page, claimed: count, sent: count - rowsOf(unsent), unsent: rowsOf(unsent), total };
       const sending = Math.ceil(calls / CONCURRENT_SENDS) * ASSUMED.sendMs;
       this.#agenda.at(this.#agenda.now + sending, () => {
-        const onward = goesOn({ ...stepped, backlog: one.queue.backlog });
-        const next = { step: pump.step + 1, total, started: pump.started };
-        if (this.#plan.patient && (stepped.unsent > 0 || onward)) this.#goOn(one, next);
-        else if (!onward) this.#endChain(one, whyEnded(stepped, one.queue.backlog));
-        else if (!this.#sendPump(one, next)) this.#endChain(one, "the queue refused");
+        const { backlog } = one.queue;
+        const goes = goesOn({ page, claimed: count, unsent: refused, total, backlog });
+        if (goes === "ended") this.#endChain(one, whyEnded(count < page, total));
+        else if (goes === "later" || !this.#sendPump(one, total)) this.#putBack(one, { ...pump, total });
         end();
       });
     };
     const failed = () => {
       this.#giveBack(one, claimed);
-      this.ended("D1 did not answer");
+      this.#retry(one, pump, retryAfter(this.#random.next()));
       end();
     };
     this.database.call(serviceMs("claim", count) + serviceMs("insert", 1), done, failed);
   }
 
-  /** Tries again each second while the chain lives. */
-  #goOn(one: SimTopic, pump: { step: number; total: number; started: number }): void {
-    if (this.#sendPump(one, pump)) return;
-    if (one.chain === null || one.chain.until <= this.#agenda.now) {
-      this.#endChain(one, "its time was up");
-      return;
-    }
-    this.#agenda.at(this.#agenda.now + SECOND, () => this.#goOn(one, pump));
+  #putBack(one: SimTopic, pump: Pump): void {
+    this.#tally.rowsWritten += 1;
+    const again = () => this.#retry(one, pump, pumpRetryAfter(pump.attempts));
+    this.database.call(serviceMs("insert", 1), again, () => this.ended("D1 did not answer"));
+  }
+
+  /** The queue's own retry, which it does not refuse, as often as it delivers a message. */
+  #retry(one: SimTopic, pump: Pump, seconds: number): void {
+    if (pump.attempts >= PLATFORM.deliveries) this.ended("its message was given up");
+    else this.#putPump(one, { ...pump, attempts: pump.attempts + 1 }, seconds * SECOND);
   }
 
   #endChain(one: SimTopic, why: string): void {
@@ -285,13 +286,7 @@ function rowsOf(claimed: readonly Claimed[]): number {
   return claimed.reduce((sum, { count }) => sum + count, 0);
 }
 
-function whyEnded(
-  { page, claimed, unsent }: { page: number; claimed: number; unsent: number },
-  backlog: number,
-): string {
-  if (claimed < page) return "no full page was left";
-  if (unsent > 0) return "the queue refused";
-  return goesOn({ page, claimed, sent: claimed, unsent, total: 0, backlog })
-    ? "its rows were reached"
-    : "the queue was full";
+function whyEnded(short: boolean, total: number): string {
+  if (short) return "no full page was left";
+  return total >= CHAIN_ITEMS ? "its rows were reached" : "the queue was full";
 }

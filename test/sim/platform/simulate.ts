@@ -28,10 +28,6 @@ export interface Plan {
   stalls: number;
   /** How many times as long as measured a statement takes. */
   slower: number;
-  /** A trial: the consumer takes a batch's pump messages before its items. The code takes them after. */
-  pumpFirst: boolean;
-  /** A trial: a chain that the queue refuses goes on a second later. The code ends it until the next tick. */
-  patient: boolean;
   seed: number;
 }
 
@@ -46,8 +42,6 @@ export const USUAL_PLAN: Plan = {
   failing: 0.01,
   stalls: 4,
   slower: 1,
-  pumpFirst: false,
-  patient: false,
   seed: 1,
 };
 
@@ -67,7 +61,7 @@ export function simulate(plan: Plan): Report {
       const from = AHEAD + Math.floor(random.next() * plan.minutes) * MINUTE + random.whole(0, 59) * SECOND;
       return { from, until: from + MINUTE };
     }).sort((a, b) => a.from - b.from);
-    return new Shard({ agenda, random, tally, plan, database: new Database(agenda, stalls, plan.slower) });
+    return new Shard({ agenda, random, tally, database: new Database(agenda, stalls, plan.slower) });
   });
   const queues = Array.from({ length: plan.queues }, () => {
     const queue: SimQueue<SimTopic> = new SimQueue(agenda, (batch, end) => {

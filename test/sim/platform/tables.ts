@@ -7,7 +7,7 @@ const LINE_MINUTES = 15;
 
 type Line = [name: string, change: Partial<Plan>];
 
-/** What more queues and databases give, and what else was tried. */
+/** What more queues and databases give. */
 export const SHARDING: readonly Line[] = [
   ["one topic, one queue", { topics: 1 }],
   ["eight topics, one queue", {}],
@@ -19,15 +19,6 @@ export const SHARDING: readonly Line[] = [
   ["one a message: eight topics, eight queues", { itemsPerMessage: 1, queues: 8 }],
   ["D1 five times slower: eight topics, eight queues", { queues: 8, slower: 5 }],
   ["D1 five times slower: 32 topics, eight queues, four databases", { topics: 32, queues: 8, databases: 4, slower: 5 }],
-];
-
-/** Changes to the code that were only simulated. */
-export const TRIALS: readonly Line[] = [
-  ["as the code is: eight topics, one queue", {}],
-  ["a pump message before the items of its batch", { pumpFirst: true }],
-  ["a refused chain goes on a second later", { patient: true }],
-  ["both", { pumpFirst: true, patient: true }],
-  ["both, one a message, eight queues", { pumpFirst: true, patient: true, itemsPerMessage: 1, queues: 8 }],
 ];
 
 const count = (value: number) => Math.round(value).toLocaleString("en");
@@ -74,7 +65,6 @@ export function table(lines: readonly Line[], plan: Partial<Plan> = {}): string 
 export const SIMULATION_TABLES: Record<string, () => string> = {
   day: () => summary(simulate(USUAL_PLAN)),
   sharding: () => table(SHARDING),
-  trials: () => table(TRIALS),
 };
 
 /** One run in a few lines. */
