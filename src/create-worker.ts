@@ -2,7 +2,7 @@ import { consumeDeadLetters } from "../consumers/dead-letters.ts";
 import { consumeItems } from "../consumers/items.ts";
 import { createAccess } from "./api/access.ts";
 import { createApi } from "./api/app.ts";
-import { readSettings } from "./api/settings.ts";
+import { NO_TOKENS, readSettings } from "./api/settings.ts";
 import { runInstances } from "./api/threads.ts";
 import { jobInstances } from "./api/workflows.ts";
 import { slackEvents } from "./api/slack-events.ts";
@@ -132,7 +132,8 @@ export function deploy(program: Program, env: Bindings, ports: Ports, given?: Li
   const runtime = stopping.length === 0 ? configured.runtime : null;
   const selection = selectJobs(catalog, env);
   const jobs = { active: selection.active, queue: queueOf(env) };
-  const all = [...stopping, ...selection.problems, ...setup.problems];
+  const isClosed = !env.DUEWORK_TOKENS;
+  const all = [...stopping, ...(isClosed ? [NO_TOKENS] : []), ...selection.problems, ...setup.problems];
   const tokens = settings.tokens ?? [];
   let registry: ReadonlyMap<string, Registered> = new Map();
   const dispatcher: Dispatcher = {

@@ -31,6 +31,8 @@ export function createApi(served: Served): Hono<Env> {
   app.onError((_, c) => problem(c, "broken", "the request could not be served"));
   app.use(logFailures(served));
   app.get("/healthz", (c) => health(c, served));
+  // A person who types the bare address looks for the panel. A Worker with a `fetch` of its own answers there itself.
+  app.get("/", (c) => c.redirect("/panel", 302));
   if (served.events !== null) app.route("/", served.events);
   for (const path of SIGNED_IN) app.use(path, signedIn(served));
   const reads = readRoutes(served);
@@ -42,7 +44,7 @@ export function createApi(served: Served): Hono<Env> {
     return c.body(document, 200, { "content-type": "application/json" });
   });
   app.get("/metrics", (c) => metrics(c, served));
-  app.get("/docs", (c) => docsPage(c, served.assets));
+  for (const path of ["/docs", "/docs/"]) app.get(path, (c) => docsPage(c, served.assets));
   app.get("/docs/:file", (c) => docsFile(c, served.assets));
   app.post("/api/tick", (c) => fireTick(c, served));
   app.get("/api/commands", (c) => c.json({ items: viewCommands(served.registry), nextCursor: null }));

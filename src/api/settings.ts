@@ -20,9 +20,16 @@ export interface Settings {
   alertsTo: string | null;
 }
 
+/** A Worker without tokens works, since items need no HTTP: that nobody gets in is named beside its other problems. */
+export const NO_TOKENS: Problem = {
+  code: "no_tokens",
+  setting: "DUEWORK_TOKENS",
+  detail: "it is missing, and nobody gets in",
+};
+
 /**
  * Reads the runtime's own settings. A problem keeps the Worker from starting work and is named in `/healthz`; missing
- * tokens do not, since items need no HTTP.
+ * tokens are none of these.
  *
  * @param given limits that the code fixes, before any setting
  */

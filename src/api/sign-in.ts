@@ -24,7 +24,7 @@ const nobody = (c: Context) =>
 
 /** A person with a browser is shown where to sign in; whoever else is told. */
 function signInFirst(c: Context): Response {
-  const browses = c.req.path === "/docs" && /\btext\/html\b/.test(c.req.header("accept") ?? "");
+  const browses = /^\/docs\/?$/.test(c.req.path) && /\btext\/html\b/.test(c.req.header("accept") ?? "");
   return browses ? c.redirect(`/panel/sign-in?next=${encodeURIComponent(c.req.path)}`, 302) : nobody(c);
 }
 

@@ -65,8 +65,7 @@ export function createPanel(deps: PanelDeps): Hono<Env> {
   app.use(async (c, next) => {
     const { runtime, tokens, problems } = deps;
     if (runtime !== null && tokens !== null) return next();
-    const lacking = [...problems, ...(tokens === null ? [NO_TOKENS] : [])];
-    return c.html(renderOutside("Misconfigured", <Problems lacking={lacking} />), 503);
+    return c.html(renderOutside("Misconfigured", <Problems lacking={problems} />), 503);
   });
   app.use(
     bodyLimit({
@@ -194,12 +193,6 @@ async function asset(c: Context, { assets }: PanelDeps): Promise<Response> {
   headers.set("x-content-type-options", "nosniff");
   return new Response(found.body, { status: found.status, headers });
 }
-
-const NO_TOKENS = {
-  code: "no_tokens",
-  setting: "DUEWORK_TOKENS",
-  detail: "it is missing or malformed, and nobody gets in",
-};
 
 function NotLetIn({ detail }: { detail: string }) {
   return (

@@ -126,9 +126,14 @@ test("a client that a public generator makes of it compiles, and completes a cal
 
 test("/docs is served by the Worker itself, behind the sign-in, and nothing in it may run or load from elsewhere", async () => {
   expect((await get("/docs", {})).status).toBe(401);
-  const browser = await fetch(`${local.url}/docs`, { headers: { accept: "text/html" }, redirect: "manual" });
-  expect(browser).toMatchObject({ status: 302 });
-  expect(browser.headers.get("location")).toBe("/panel/sign-in?next=%2Fdocs");
+  for (const [path, to] of [
+    ["/docs", "/panel/sign-in?next=%2Fdocs"],
+    ["/docs/", "/panel/sign-in?next=%2Fdocs%2F"],
+    ["/", "/panel"],
+  ]) {
+    const browser = await fetch(`${local.url}${path}`, { headers: { accept: "text/html" }, redirect: "manual" });
+    expect([browser.status, browser.headers.get("location")]).toEqual([302, to]);
+  }
   const page = await get("/docs");
   expect(page.status).toBe(200);
   expect(page.headers.get("content-security-policy")).toMatch(/default-src 'none'; script-src 'self';/);

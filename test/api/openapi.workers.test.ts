@@ -105,10 +105,12 @@ describe("GET /api/commands", () => {
 
 describe("/docs", () => {
   test("of a Worker without assets says where they are", async () => {
-    const request = new Request("https://duework.test/docs", { headers: { authorization: `Bearer ${TOKEN}` } });
-    const response = await worker.fetch(request as never, env as never, {} as ExecutionContext);
-    expect(response.status).toBe(200);
-    expect(await response.text()).toContain("node_modules/duework/dist/assets");
+    for (const path of ["/docs", "/docs/"]) {
+      const request = new Request(`https://duework.test${path}`, { headers: { authorization: `Bearer ${TOKEN}` } });
+      const response = await worker.fetch(request as never, env as never, {} as ExecutionContext);
+      expect(response.status, path).toBe(200);
+      expect(await response.text()).toContain("node_modules/duework/dist/assets");
+    }
     expect((await call("/docs/docs.js")).status).toBe(404);
   });
 });

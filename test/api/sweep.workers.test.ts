@@ -54,10 +54,10 @@ const served = { ...program, runs: null, jobs: { active: [], problems: [] }, clo
 const reads = readRoutes(served as never).flatMap(({ grant, ...rest }) => (grant === null ? [] : [{ ...rest, grant }]));
 const filled = (path: string) => path.replace(/:\w+/g, "x");
 
-/** Those that nobody signs in to: one shows no secret, the other's callers sign what they send. */
-const OPEN = ["/healthz", "/api/slack/events"];
+/** Those that nobody signs in to: one leads to the panel, one shows no secret, one's callers sign what they send. */
+const OPEN = ["/", "/healthz", "/api/slack/events"];
 /** Those that whoever is signed in may read. */
-const FOR_ALL = ["/openapi.json", "/docs", "/docs/:file", "/api/commands", "/api/needs"];
+const FOR_ALL = ["/openapi.json", "/docs", "/docs/", "/docs/:file", "/api/commands", "/api/needs"];
 const OTHERS = [
   { method: "GET", path: "/metrics", grant: "metrics:read" },
   { method: "POST", path: "/api/tick", grant: "tick:fire" },

@@ -88,6 +88,7 @@ describe("a Worker refuses to start work on", () => {
     const { json } = await deployed([shop], { DUEWORK_X: "1", SCHEDULED_LIMITS: "lots" }).health();
     expect((json.problems as { setting: string }[]).map(({ setting }) => setting).sort()).toEqual([
       "DB",
+      "DUEWORK_TOKENS",
       "DUEWORK_X",
       "ITEMS",
       "SCHEDULED_LIMITS",
@@ -103,6 +104,15 @@ describe("a Worker refuses to start work on", () => {
 });
 
 describe("/healthz", () => {
+  test("names tokens that are missing, without which nobody gets in, and the Worker works all the same", async () => {
+    const worker = deployed([shop], { ...good(), DUEWORK_TOKENS: undefined });
+    await worker.tick();
+    expect(await worker.health()).toMatchObject({
+      status: 200,
+      json: { status: "ok", problems: [{ code: "no_tokens", setting: "DUEWORK_TOKENS" }] },
+    });
+  });
+
   test("says starting, ok after a tick, degraded three minutes later", async () => {
     const worker = deployed([shop], good());
     expect(await worker.health()).toMatchObject({ status: 200, json: { status: "starting", tickAgeSeconds: null } });
@@ -113,6 +123,15 @@ describe("/healthz", () => {
     expect(await worker.health()).toMatchObject({ status: 200, json: { status: "degraded", tickAgeSeconds: 181 } });
     vi.restoreAllMocks();
   });
+});
+
+test("the bare address leads to the panel, and is the app's own where the Worker has a fetch", async () => {
+  const get = (worker: Pick<ReturnType<typeof createWorker<Record<string, unknown>>>, "fetch">) =>
+    worker.fetch(new Request("https://x.test/") as never, good(), context);
+  const bare = await get(createWorker<Record<string, unknown>>({ modules: [shop] }));
+  expect([bare.status, bare.headers.get("location")]).toEqual([302, "/panel"]);
+  const own = createWorker<Record<string, unknown>>({ modules: [shop], fetch: () => new Response("the shop") });
+  expect(await (await get(own)).text()).toBe("the shop");
 });
 
 test("the dead-letter consumer acks and logs each message, and touches nothing", async () => {
