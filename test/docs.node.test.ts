@@ -249,6 +249,13 @@ test("the rules of payloads and keys are the code's", () => {
   expect(text).toContain(`1 to ${number("KEY_MAX", "src/outbox/enqueue.ts")} characters`);
 });
 
+test("what the page about cells says of a slow D1 is in the simulation", () => {
+  const [, one, four] = /settles ([\d,]+) items a second .+; four settle ([\d,]+) and/.exec(read("docs/cells.md"))!;
+  const simulated = read("docs/simulation.md");
+  expect(simulated).toContain(`| D1 five times slower: eight topics, eight queues | ${one} |`);
+  expect(simulated).toContain(`| D1 five times slower: 32 topics, eight queues, four databases | ${four} |`);
+});
+
 /** `10 min`, `1,000`: in ms where there is a unit. */
 function amount(text: string): number {
   const [count = "", unit] = text.trim().split(" ");
@@ -256,7 +263,7 @@ function amount(text: string): number {
 }
 
 describe("examples", () => {
-  test.each(["README.md", "docs/deploy.md", "docs/module-authoring.md"])(
+  test.each(["README.md", "docs/cells.md", "docs/deploy.md", "docs/module-authoring.md"])(
     "of %s compile against the package",
     async (page) => {
       const blocks = [...read(page).matchAll(/^```ts\n([\s\S]*?)^```$/gm)].map((match) => match[1] ?? "");
@@ -270,6 +277,7 @@ describe("examples", () => {
         }
         const paths = {
           duework: [path.join(root, "src/index.ts")],
+          "duework/cells": [path.join(root, "src/cells.ts")],
           "duework/run": [path.join(root, "workflows/run.ts")],
         };
         const config = {

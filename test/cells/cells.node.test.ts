@@ -129,10 +129,10 @@ describe("a tenant's cell", () => {
   });
 });
 
-describe("two cells behind a router, in a real local runtime", () => {
+describe("two cells behind a front, in a real local runtime", () => {
   const folder = path.join(import.meta.dirname, "fixture");
   const workers = [
-    { configPath: "router.jsonc" },
+    { configPath: "front.jsonc" },
     { configPath: "cell.jsonc", env: "a" },
     { configPath: "cell.jsonc", env: "b" },
   ];
