@@ -36,7 +36,7 @@ async function filled(runner: Runner, count: number): Promise<void> {
   await sleep(REST_MS);
 }
 
-export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Sizes): Case[] {
+export function cases({ ours, bare, peer }: ReturnType<typeof contenders>, sizes: Sizes): Case[] {
   const graphile = (setting: string, work: Record<string, unknown>, documented = false) =>
     peer(setting, { peer: "graphile-worker", work }, documented);
   const boss = (
@@ -60,6 +60,7 @@ export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Size
   ];
   const posting = [
     ours("bench.post", "queue, 1 a message"),
+    ours("bench.post-ten", "queue, 10 a message"),
     graphile("batching, 6 at a time", { ...GRAPHILE_BEST, concurrentJobs: SIX }, true),
     boss("6 workers, 50 a batch, burst", { ...BOSS_BEST, batchSize: 50, localConcurrency: SIX }, { documented: true }),
     bull("6 at a time", { concurrency: SIX }),
@@ -81,6 +82,7 @@ export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Size
       name: "drain",
       contenders: [
         ...ourQueue,
+        bare("the local queue alone, 1 a message", "alone"),
         graphile("defaults", {}),
         graphile("24 at a time", { concurrentJobs: 24, maxPoolSize: 25 }),
         boss("defaults", {}),
@@ -103,7 +105,11 @@ export function cases({ ours, peer }: ReturnType<typeof contenders>, sizes: Size
     },
     {
       name: "post",
-      contenders: posting,
+      contenders: [
+        ...posting,
+        bare("workerd's fetch in a loop, 6 at a time", "loop"),
+        peer("Node's http.request in a loop, 6 at a time", { peer: "none", work: { concurrency: SIX } }, false),
+      ],
       measure: (runner, receiver) => drain(runner, sizes.posted, receiver),
     },
     {

@@ -22,7 +22,11 @@ export const PAGES = {
   "graphile-worker": "https://worker.graphile.org/docs/performance",
   "pg-boss": "https://timgit.github.io/pg-boss/#/./api/workers",
   bullmq: "https://docs.bullmq.io/guide/parallelism-and-concurrency",
+  none: null,
 } as const;
+
+/** The system of a contender that is none. */
+export const NONE = "no job system";
 
 /** graphile-worker's own settings for its published figures. */
 export const GRAPHILE_BEST = {
@@ -50,8 +54,14 @@ export function contenders({ dir, ours, postgres, redis }: Started) {
       source: null,
       open: async () => ours.runner(topic),
     }),
+    bare: (setting: string, work: "loop" | "alone"): Contender => ({
+      system: NONE,
+      setting,
+      source: null,
+      open: async () => ours.bare(work),
+    }),
     peer: (setting: string, peer: PeerSetting, documented: boolean): Contender => ({
-      system: peer.peer,
+      system: peer.peer === "none" ? NONE : peer.peer,
       setting,
       source: documented ? PAGES[peer.peer] : null,
       open: () => startPeer(path.join(dir, "peers"), peer.peer === "bullmq" ? redis : postgres, peer),

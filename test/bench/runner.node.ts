@@ -50,7 +50,9 @@ async function call<Body>(url: string, body?: unknown): Promise<Body> {
 }
 
 /** Starts our local runtime. Its runners share it: `topic` is all that differs between them. */
-export async function startOurs(dir: string): Promise<{ runner(topic: string): Runner; stop(): Promise<void> }> {
+export async function startOurs(
+  dir: string,
+): Promise<{ runner(topic: string): Runner; bare(work: "loop" | "alone"): Runner; stop(): Promise<void> }> {
   const options = {
     dir,
     root: path.join(ROOT, "test/bench/fixture"),
@@ -69,7 +71,38 @@ export async function startOurs(dir: string): Promise<{ runner(topic: string): R
           local = await start(true);
         },
       ),
+    bare: (work) => bareRunner(work, () => local),
     stop: () => local.stop(),
+  };
+}
+
+/** The same runtime at the same work without us: what of a figure is not ours to change. It stores nothing. */
+function bareRunner(work: "loop" | "alone", local: () => Local): Runner {
+  let wanted = 0;
+  let to = "";
+  let looped = false;
+  const unable = () => Promise.reject(new Error("there is no job system"));
+  const done = async () =>
+    work === "loop" ? (looped ? wanted : 0) : (await call<{ taken: number }>(`${local().url}/taken`)).taken;
+  return {
+    async enqueue(count, url = "") {
+      [wanted, to, looped] = [count, url, false];
+    },
+    enqueueSent: unable,
+    one: unable,
+    async begin() {
+      void call(`${local().url}/${work}?count=${wanted}&url=${encodeURIComponent(to)}`).then(() => {
+        looped = true;
+      });
+    },
+    rest: async () => {},
+    left: async () => (await done()) < wanted,
+    ran: async () => ({ times: await done(), distinct: await done(), late: [] }),
+    clear: async () => {},
+    fill: unable,
+    cpu: () => cpuSeconds([findProcess(local().dir)]),
+    crash: unable,
+    stop: async () => {},
   };
 }
 
@@ -114,7 +147,8 @@ function ourRunner(topic: string, local: () => Local, crash: () => Promise<void>
 const SENT_AHEAD_MS = 20_000;
 
 export interface PeerSetting {
-  peer: "graphile-worker" | "pg-boss" | "bullmq";
+  /** `none` is no job system: what Node does by itself. */
+  peer: "graphile-worker" | "pg-boss" | "bullmq" | "none";
   /** What the peer's file takes when it opens, and when it begins to work. */
   open?: Record<string, unknown>;
   work: Record<string, unknown>;
